@@ -1,0 +1,1 @@
+//! Messages and framing between a node and the program inside a guest.

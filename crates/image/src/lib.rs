@@ -1,0 +1,1 @@
+//! What a guest is made of: kernel, initramfs and root file system.

@@ -1,0 +1,2 @@
+//! Namespaces, taps, addresses and the firewall around guests.
+#![allow(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The host side: one driver per sandbox, bake, restore, fork, hibernate, re-attach, garbage collection.

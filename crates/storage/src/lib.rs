@@ -1,0 +1,1 @@
+//! Reflink pool, images and snapshots on disk.
