@@ -1,1 +1,12 @@
-//! Ids, names, specs, limits and lifecycle rules. Pure: no I/O, no clock, no async.
+//! Ids, names, shapes and lifecycle rules. Pure: no I/O, no clock, no async.
+//!
+//! Everything here is a value that was checked once, at the edge, and is trusted from then on.
+
+mod fingerprint;
+mod id;
+pub mod lifecycle;
+mod shape;
+
+pub use fingerprint::{EngineFingerprint, Mismatch};
+pub use id::{InvalidId, SandboxId, SnapshotId, TemplateName};
+pub use shape::{InvalidShape, MachineShape};

@@ -1,2 +1,15 @@
 //! Engines that run virtual machines, and the jail they run in.
-#![allow(unsafe_code)]
+//!
+//! An [`Engine`] boots, restores, saves and ends machines; it knows nothing of templates, sandboxes or the guest's messages.
+//! [`qemu`] is one engine. Every engine keeps the promises written at the trait and passes the same conformance suite.
+
+mod engine;
+pub mod jail;
+mod process;
+pub mod qemu;
+
+pub use engine::{
+    AttachError, BootPlan, ControlError, Engine, Exit, Place, Prepared, RestorePlan, SaveTarget, Saved, StartError, Vm,
+    VmRecord, VmState,
+};
+pub use process::{ProcessIdentity, VmProcess};

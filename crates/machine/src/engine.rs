@@ -1,0 +1,254 @@
+//! What an engine promises, whatever program is behind it.
+//!
+//! The caller owns files and networks and hands them in open; the engine owns processes. Memory is always a file: booting maps
+//! it shared, restoring maps it privately and copy-on-write, saving writes what changed over a copy of it. Engines differ in
+//! how, never in what.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use domain::{EngineFingerprint, MachineShape};
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
+
+use crate::process::ProcessIdentity;
+
+/// Runs virtual machines, each in a jail of its own.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// What state saved by this engine depends on.
+    fn fingerprint(&self) -> &EngineFingerprint;
+
+    /// Boots a kernel. The guest runs when this returns. After `Err` nothing is left on the host.
+    async fn boot(&self, plan: BootPlan) -> Result<Arc<dyn Vm>, StartError>;
+
+    /// Starts a machine process that maps the memory but holds no guest state yet: everything about a restore that does not
+    /// need the moment of the request. After `Err` nothing is left on the host.
+    async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError>;
+
+    /// Takes charge again of a machine that an earlier node process started. Refuses when the process is gone or is not the
+    /// one recorded; leaves the machine as it is.
+    async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError>;
+}
+
+/// A machine process that waits for its guest.
+#[async_trait]
+pub trait Prepared: Send {
+    /// How to find the process again.
+    fn record(&self) -> VmRecord;
+
+    /// Whether the process is still there.
+    fn is_alive(&self) -> bool;
+
+    /// Loads the saved devices. The guest is whole and paused when this returns. After `Err` the process is gone.
+    async fn load(self: Box<Self>, devices: File) -> Result<Arc<dyn Vm>, StartError>;
+
+    /// Ends the process; returns when it is gone.
+    async fn discard(self: Box<Self>);
+}
+
+/// One virtual machine process with a guest in it.
+#[async_trait]
+pub trait Vm: Send + Sync {
+    /// How to find it again after a restart of the node.
+    fn record(&self) -> VmRecord;
+
+    /// What the engine says the guest's CPUs do.
+    async fn state(&self) -> Result<VmState, ControlError>;
+
+    /// Stops the guest's CPUs and completes device I/O that is under way. Safe to repeat.
+    async fn pause(&self) -> Result<(), ControlError>;
+
+    /// Lets the guest go on. Safe to repeat.
+    async fn resume(&self) -> Result<(), ControlError>;
+
+    /// Writes the paused guest's devices, and its changed memory over a copy of the memory it was restored from.
+    /// The guest stays paused. After `Err` the targets hold nothing of use; the guest is unharmed.
+    async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError>;
+
+    /// A connection to the guest's end of the link. One at a time: a new one replaces the old.
+    async fn connect_link(&self) -> Result<UnixStream, ControlError>;
+
+    /// The last lines the guest wrote to its console, for error texts.
+    async fn console_tail(&self) -> String;
+
+    /// Completes when the process has ended, however it ended; at once if it already has.
+    async fn exited(&self) -> Exit;
+
+    /// Ends the process without asking the guest; returns when it is gone. Safe to repeat.
+    async fn kill(&self);
+}
+
+/// Where a machine process keeps its sockets, and as whom it runs.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// A directory that belongs to this machine alone; only root may enter it.
+    pub directory: PathBuf,
+    /// Distinguishes this process from all others of the host in process lists; survives in its command line.
+    pub name: String,
+    /// User and group id of the process, unique among running machines.
+    pub uid: u32,
+}
+
+/// A machine to boot from a kernel.
+#[derive(Debug)]
+pub struct BootPlan {
+    /// Where it lives.
+    pub place: Place,
+    /// Size.
+    pub shape: MachineShape,
+    /// Uncompressed kernel image.
+    pub kernel: PathBuf,
+    /// Initial file system, whose `/init` runs first.
+    pub initramfs: PathBuf,
+    /// File of the machine's exact memory size; the guest's memory *is* this file.
+    pub memory: PathBuf,
+    /// Root disk, opened for reading and writing.
+    pub disk: File,
+    /// Network interface, if any.
+    pub tap: Option<OwnedFd>,
+}
+
+/// A machine to bring back from saved state.
+#[derive(Debug)]
+pub struct RestorePlan {
+    /// Where it lives.
+    pub place: Place,
+    /// Size; the same as when it was saved.
+    pub shape: MachineShape,
+    /// Saved memory. Never written: many machines may map it at once.
+    pub memory: PathBuf,
+    /// Root disk of that same instant, opened for reading and writing.
+    pub disk: File,
+    /// Network interface; present exactly when the saved machine had one.
+    pub tap: Option<OwnedFd>,
+}
+
+/// Where to save a machine to.
+#[derive(Debug)]
+pub struct SaveTarget {
+    /// A copy of the memory file the machine was restored from; `None` when it was booted: then its memory file is complete
+    /// as soon as it is paused.
+    pub memory: Option<File>,
+    /// An empty file for the devices' state, opened for writing only.
+    pub devices: File,
+}
+
+/// What a save wrote.
+#[derive(Debug, Clone, Default)]
+pub struct Saved {
+    /// Byte ranges of the memory file that now differ from the base.
+    pub changed: Vec<std::ops::Range<u64>>,
+    /// Bytes written to the memory file.
+    pub written_bytes: u64,
+}
+
+/// How to find a machine process again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmRecord {
+    /// The process.
+    pub process: ProcessIdentity,
+    /// The memory file it maps privately; `None` when its memory is shared with its file (it was booted).
+    pub base_memory: Option<PathBuf>,
+    /// Size of its memory.
+    pub memory_bytes: u64,
+}
+
+/// What the guest's CPUs do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VmState {
+    /// They run.
+    Running,
+    /// They are stopped.
+    Paused,
+}
+
+/// How a machine process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// For operators: exit status or signal where it could be learned.
+    pub reason: String,
+}
+
+/// Why a machine could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A file or socket the machine needs could not be set up.
+    #[error("could not {action}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The jail could not be entered.
+    #[error("could not jail the machine process")]
+    Jail(#[from] crate::jail::JailError),
+    /// The process ended before the guest was there.
+    #[error("the machine process ended while starting: {output}")]
+    Ended {
+        /// The tail of what it said.
+        output: String,
+    },
+    /// The process did not obey.
+    #[error("could not control the starting machine")]
+    Control(#[from] ControlError),
+}
+
+/// Why a running machine did not obey.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The process is gone.
+    #[error("the machine process has ended")]
+    Ended,
+    /// No answer in time.
+    #[error("the machine process did not answer `{command}` within {seconds} s")]
+    Unresponsive {
+        /// The command.
+        command: &'static str,
+        /// The deadline.
+        seconds: u64,
+    },
+    /// It answered that it cannot.
+    #[error("the machine process refused `{command}`: {reason}")]
+    Refused {
+        /// The command.
+        command: &'static str,
+        /// Its words.
+        reason: String,
+    },
+    /// Something that is not an answer came back.
+    #[error("the machine process sent something that is not an answer to `{command}`")]
+    Garbled {
+        /// The command.
+        command: &'static str,
+    },
+    /// A socket or file failed.
+    #[error("could not {action}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// Its memory could not be captured.
+    #[error("could not capture the machine's memory")]
+    Capture(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Why a recorded machine could not be taken charge of.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No such process any more.
+    #[error("the machine process is gone")]
+    Gone,
+    /// It is there but cannot be controlled.
+    #[error("could not take charge of the machine process")]
+    Control(#[from] ControlError),
+}

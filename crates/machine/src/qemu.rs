@@ -1,0 +1,260 @@
+//! The QEMU engine: hardware virtualization through KVM where it works, software emulation everywhere else.
+//!
+//! Snapshots are made without QEMU's own migration of memory: devices are saved by QEMU, memory is taken from the process by
+//! the pages it changed. A snapshot belongs to the exact QEMU that made it.
+
+mod command;
+mod qmp;
+mod vm;
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use domain::EngineFingerprint;
+use sha2::{Digest, Sha256};
+
+use crate::engine::{AttachError, BootPlan, Engine, Place, Prepared, RestorePlan, StartError, Vm, VmRecord};
+use crate::jail::{Bind, BindMode, Jail, JailRoot, RootError};
+use crate::process::VmProcess;
+
+pub use command::LINK_PORT_NAME;
+use command::{Descriptors, Origin};
+use vm::{CONTROL_SOCKET, LINK_SOCKET, QemuPrepared, QemuVm};
+
+/// The first version that maps memory privately from a file it cannot write.
+pub const VERSION_MIN: (u32, u32) = (8, 2);
+
+/// What runs the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// Hardware virtualization.
+    Kvm,
+    /// Software emulation; not a security boundary.
+    Tcg,
+}
+
+/// What the engine needs to know about its host.
+#[derive(Debug, Clone)]
+pub struct QemuConfig {
+    /// `qemu-system-x86_64`.
+    pub program: PathBuf,
+    /// `qboot.rom`: firmware that starts a kernel at once and puts its tables where no initramfs overwrites them.
+    pub firmware: PathBuf,
+    /// What runs the guest's instructions.
+    pub accelerator: Accelerator,
+    /// The host CPU, as far as a guest can notice it.
+    pub host_cpu: String,
+    /// Frequency of the host's time-stamp counter.
+    pub tsc_khz: u64,
+    /// Directory for the roots of jails; on a file system that allows executing programs.
+    pub jail_roots: PathBuf,
+}
+
+/// Why the engine cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The program or its firmware could not be read.
+    #[error("could not read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It did not tell its version.
+    #[error("{} did not tell its version: {said}", program.display())]
+    Version {
+        /// The program.
+        program: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// Too old.
+    #[error("QEMU {found} is too old: {}.{} or newer is needed to share memory safely", VERSION_MIN.0, VERSION_MIN.1)]
+    TooOld {
+        /// Its version.
+        found: String,
+    },
+    /// The jail's root could not be made.
+    #[error("could not make the root of the jail")]
+    Root(#[from] RootError),
+}
+
+/// The engine.
+#[derive(Debug)]
+pub struct QemuEngine {
+    config: QemuConfig,
+    fingerprint: EngineFingerprint,
+    root: JailRoot,
+}
+
+impl QemuEngine {
+    /// Examines the QEMU given and makes the root its processes will live in. Blocks while it reads the program once.
+    pub fn open(config: QemuConfig) -> Result<Self, OpenError> {
+        let version = version(&config.program)?;
+        let program_digest = digest(&config.program)?;
+        let firmware_digest = digest(&config.firmware)?;
+        let (engine, cpu) = match config.accelerator {
+            Accelerator::Kvm => ("qemu-kvm", config.host_cpu.clone()),
+            Accelerator::Tcg => ("qemu-tcg", "max".to_owned()),
+        };
+        let fingerprint = EngineFingerprint {
+            engine: engine.to_owned(),
+            version: format!("{version} {}", &program_digest[..16]),
+            machine: format!("{} {}", command::MACHINE, &firmware_digest[..16]),
+            cpu,
+            tsc_khz: config.tsc_khz,
+        };
+        let root_name = format!("qemu-{}-{}", &program_digest[..16], &firmware_digest[..16]);
+        let mut data = vec![config.firmware.clone()];
+        // Option ROMs that QEMU adds to a machine that boots a kernel.
+        if let Some(directory) = config.firmware.parent() {
+            data.extend(["pvh.bin", "linuxboot_dma.bin"].map(|name| directory.join(name)).into_iter().filter(|rom| rom.exists()));
+        }
+        fs::create_dir_all(&config.jail_roots)
+            .map_err(|source| OpenError::Read { path: config.jail_roots.clone(), source })?;
+        let root = JailRoot::ensure(&config.jail_roots.join(root_name), &config.program, &data)?;
+        Ok(Self { config, fingerprint, root })
+    }
+
+    fn spawn(
+        &self,
+        place: &Place,
+        shape: domain::MachineShape,
+        files: Files<'_>,
+        origin: &Origin<'_>,
+    ) -> Result<(VmProcess, File), StartError> {
+        let host = |action| move |source: io::Error| StartError::Host { action, source };
+        let control = qmp::listen_unix(&place.directory.join(CONTROL_SOCKET)).map_err(host("listen for control"))?;
+        let link = qmp::listen_unix(&place.directory.join(LINK_SOCKET)).map_err(host("listen for the guest link"))?;
+        let kvm = match self.config.accelerator {
+            Accelerator::Kvm => Some(
+                File::options().read(true).write(true).open("/dev/kvm").map_err(host("open /dev/kvm"))?,
+            ),
+            Accelerator::Tcg => None,
+        };
+        let output = bounded_output().map_err(host("make an output file"))?;
+        let descriptors = Descriptors {
+            control: control.as_raw_fd(),
+            link: link.as_raw_fd(),
+            disk: files.disk.as_raw_fd(),
+            tap: files.tap.map(AsRawFd::as_raw_fd),
+            kvm: kvm.as_ref().map(AsRawFd::as_raw_fd),
+        };
+        let jail = Jail {
+            root: &self.root,
+            binds: files.binds,
+            uid: place.uid,
+            arguments: command::arguments(&place.name, shape, self.config.accelerator, &descriptors, origin),
+            descriptors: &descriptors.all(),
+            output: &output,
+        };
+        let spawned = jail.spawn()?;
+        let process =
+            VmProcess::from_pidfd(spawned.identity, spawned.pidfd).map_err(host("watch the machine process"))?;
+        Ok((process, output))
+    }
+}
+
+/// What a machine's QEMU is given.
+struct Files<'a> {
+    binds: Vec<Bind>,
+    disk: &'a File,
+    tap: Option<&'a std::os::fd::OwnedFd>,
+}
+
+#[async_trait]
+impl Engine for QemuEngine {
+    fn fingerprint(&self) -> &EngineFingerprint {
+        &self.fingerprint
+    }
+
+    async fn boot(&self, plan: BootPlan) -> Result<Arc<dyn Vm>, StartError> {
+        let arguments = command::kernel_arguments(self.config.tsc_khz);
+        let read_only = |source: &Path, name| Bind { source: source.to_owned(), name, mode: BindMode::ReadOnly };
+        let binds = vec![
+            Bind { source: plan.memory.clone(), name: "memory", mode: BindMode::ReadWrite },
+            read_only(&plan.kernel, "kernel"),
+            read_only(&plan.initramfs, "initramfs"),
+        ];
+        let files = Files { binds, disk: &plan.disk, tap: plan.tap.as_ref() };
+        let origin = Origin::Boot { kernel_arguments: &arguments };
+        let (process, output) =
+            tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &origin))?;
+        let record = VmRecord {
+            process: process.identity(),
+            base_memory: None,
+            memory_bytes: plan.shape.memory_bytes(),
+        };
+        let vm = vm::control_new(process, output, record, plan.place).await?;
+        Ok(Arc::new(vm))
+    }
+
+    async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
+        let binds =
+            vec![Bind { source: plan.memory.clone(), name: "memory", mode: BindMode::ReadOnly }];
+        let files = Files { binds, disk: &plan.disk, tap: plan.tap.as_ref() };
+        let (process, output) =
+            tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
+        let record = VmRecord {
+            process: process.identity(),
+            base_memory: Some(plan.memory),
+            memory_bytes: plan.shape.memory_bytes(),
+        };
+        Ok(Box::new(QemuPrepared::new(vm::control_new(process, output, record, plan.place).await?)))
+    }
+
+    async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError> {
+        Ok(Arc::new(QemuVm::attach(record, place).await?))
+    }
+}
+
+/// A file for the process's own words that can hold only so much: a process gone wild fills neither disk nor memory.
+fn bounded_output() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let file = memfd_create("machine-output", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, vm::OUTPUT_BYTES)?;
+    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK)?;
+    Ok(File::from(file))
+}
+
+fn version(program: &Path) -> Result<String, OpenError> {
+    let output = Command::new(program)
+        .arg("--version")
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| OpenError::Read { path: program.to_owned(), source })?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let first = said.lines().next().unwrap_or_default();
+    let version = first.strip_prefix("QEMU emulator version ");
+    let Some(version) = version else {
+        return Err(OpenError::Version { program: program.to_owned(), said: first.to_owned() });
+    };
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if found < VERSION_MIN {
+        return Err(OpenError::TooOld { found: version.to_owned() });
+    }
+    Ok(version.to_owned())
+}
+
+fn digest(path: &Path) -> Result<String, OpenError> {
+    let at = |source| OpenError::Read { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(at)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 20];
+    loop {
+        match file.read(&mut buffer).map_err(at)? {
+            0 => break,
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

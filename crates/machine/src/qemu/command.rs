@@ -1,0 +1,124 @@
+//! QEMU's command line: the machine every guest sees.
+//!
+//! Device order, names and options are part of every snapshot. Whoever changes what a guest can notice raises [`MACHINE`].
+
+use std::os::fd::RawFd;
+
+use domain::MachineShape;
+
+use super::Accelerator;
+
+/// Version of the machine below; snapshots of another one are refused.
+pub(super) const MACHINE: &str = "microvm-1";
+/// Name of the guest link's port, as the guest finds it in `/sys/class/virtio-ports`.
+pub const LINK_PORT_NAME: &str = "pandastack.link";
+/// The descriptor set that holds the root disk.
+const DISK_SET: u32 = 1;
+/// The descriptor set that holds `/dev/kvm`.
+const KVM_SET: u32 = 2;
+/// Last bytes of the guest's console that are kept; older ones are overwritten, so a guest cannot fill anything by talking.
+const CONSOLE_BYTES: u32 = 64 * 1024;
+
+/// The open files a QEMU is started with.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    pub(super) control: RawFd,
+    pub(super) link: RawFd,
+    pub(super) disk: RawFd,
+    pub(super) tap: Option<RawFd>,
+    pub(super) kvm: Option<RawFd>,
+}
+
+impl Descriptors {
+    pub(super) fn all(&self) -> Vec<RawFd> {
+        [self.control, self.link, self.disk].into_iter().chain(self.tap).chain(self.kvm).collect()
+    }
+}
+
+/// How the guest comes to be.
+#[derive(Debug)]
+pub(super) enum Origin<'a> {
+    /// From a kernel, with memory shared with its file.
+    Boot { kernel_arguments: &'a str },
+    /// From saved devices that arrive later, with memory mapped privately.
+    Restore,
+}
+
+/// Arguments of a QEMU that will hold one machine.
+pub(super) fn arguments(
+    name: &str,
+    shape: MachineShape,
+    accelerator: Accelerator,
+    descriptors: &Descriptors,
+    origin: &Origin<'_>,
+) -> Vec<String> {
+    let mut line: Vec<String> = Vec::with_capacity(64);
+    let mut add = |option: &str, value: String| {
+        line.push(option.to_owned());
+        line.push(value);
+    };
+    add("-name", format!("{name},debug-threads=off"));
+    add("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny".into());
+    add("-L", "/firmware".into());
+    add("-bios", "/firmware/qboot.rom".into());
+    add("-M", "microvm,pic=on,pit=on,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram".into());
+    match (accelerator, descriptors.kvm) {
+        (Accelerator::Kvm, Some(kvm)) => {
+            add("-add-fd", format!("fd={kvm},set={KVM_SET}"));
+            add("-accel", format!("kvm,device=/dev/fdset/{KVM_SET}"));
+            add("-cpu", "host".into());
+        }
+        _ => {
+            add("-accel", "tcg".into());
+            add("-cpu", "max".into());
+        }
+    }
+    add("-smp", shape.vcpus().to_string());
+    add("-m", shape.memory_mib().to_string());
+    let memory = format!("memory-backend-file,id=ram,size={}M,mem-path=/memory", shape.memory_mib());
+    match origin {
+        Origin::Boot { .. } => add("-object", format!("{memory},share=on")),
+        Origin::Restore => add("-object", format!("{memory},share=off,readonly=on,rom=off")),
+    }
+    add("-chardev", format!("socket,id=control,fd={},server=on,wait=off", descriptors.control));
+    add("-mon", "chardev=control,mode=control".into());
+    add("-chardev", format!("ringbuf,id=console,size={CONSOLE_BYTES}"));
+    add("-serial", "chardev:console".into());
+    add("-chardev", format!("socket,id=link,fd={},server=on,wait=off", descriptors.link));
+    add("-device", "virtio-serial-device,max_ports=2".into());
+    add("-device", format!("virtserialport,chardev=link,name={LINK_PORT_NAME}"));
+    add("-add-fd", format!("fd={},set={DISK_SET}", descriptors.disk));
+    add(
+        "-blockdev",
+        format!("driver=file,node-name=disk,filename=/dev/fdset/{DISK_SET},locking=off,discard=unmap,aio=threads"),
+    );
+    add("-device", "virtio-blk-device,drive=disk".into());
+    if let Some(tap) = descriptors.tap {
+        add("-netdev", format!("tap,id=net,fd={tap},vhost=off"));
+        add("-device", "virtio-net-device,netdev=net,mac=06:00:00:00:00:01".into());
+    }
+    match origin {
+        Origin::Boot { kernel_arguments } => {
+            add("-kernel", "/kernel".into());
+            add("-initrd", "/initramfs".into());
+            add("-append", (*kernel_arguments).to_owned());
+        }
+        Origin::Restore => {
+            add("-incoming", "defer".into());
+            add("-global", "migration.send-configuration=off".into());
+            line.push("-S".into());
+        }
+    }
+    for flag in ["-nodefaults", "-no-user-config", "-no-reboot"] {
+        line.push(flag.into());
+    }
+    line.push("-display".into());
+    line.push("none".into());
+    line
+}
+
+/// The kernel's own arguments. `tsc_early_khz` is required: calibrating the clock against an emulated timer fails on a busy host
+/// and then hangs for ever.
+pub(super) fn kernel_arguments(tsc_khz: u64) -> String {
+    format!("console=ttyS0 quiet reboot=t panic=-1 tsc_early_khz={tsc_khz} net.ifnames=0")
+}

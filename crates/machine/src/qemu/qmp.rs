@@ -1,0 +1,203 @@
+//! The small part of QEMU's control protocol that we speak.
+//!
+//! What comes back is untrusted: a guest may have taken over its QEMU. Lines are capped, events dropped, answers waited for with
+//! a deadline.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Interest};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+
+use crate::engine::ControlError;
+
+/// Longest line we accept; the largest honest answer is a console tail.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// How long QEMU may take for an ordinary command.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A control connection. Commands are answered one at a time.
+#[derive(Debug)]
+pub(super) struct Qmp {
+    exchange: Mutex<Exchange>,
+    reader: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Exchange {
+    writer: tokio::net::unix::OwnedWriteHalf,
+    answers: mpsc::Receiver<Value>,
+    /// A command went unanswered, so the next answer to arrive would be taken for another command's.
+    out_of_step: bool,
+}
+
+impl Drop for Qmp {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Qmp {
+    /// Connects, waits for QEMU's greeting and enters command mode.
+    pub(super) async fn connect(path: &Path, patience: Duration) -> Result<Self, ControlError> {
+        let stream = connect_unix(path)
+            .await
+            .map_err(|source| ControlError::Host { action: "connect to the control socket", source })?;
+        let (read, writer) = stream.into_split();
+        let (sender, mut answers) = mpsc::channel(4);
+        let reader = tokio::spawn(read_answers(BufReader::new(read), sender));
+        let greeted = tokio::time::timeout(patience, answers.recv()).await;
+        let exchange = Mutex::new(Exchange { writer, answers, out_of_step: false });
+        let qmp = Self { exchange, reader };
+        match greeted {
+            Err(_) => return Err(ControlError::Unresponsive { command: "greeting", seconds: patience.as_secs() }),
+            Ok(None) => return Err(ControlError::Ended),
+            Ok(Some(greeting)) if greeting.get("QMP").is_none() => {
+                return Err(ControlError::Garbled { command: "greeting" });
+            }
+            Ok(Some(_)) => {}
+        }
+        qmp.run("qmp_capabilities", json!({})).await?;
+        Ok(qmp)
+    }
+
+    /// Runs a command with the ordinary deadline.
+    pub(super) async fn run(&self, command: &'static str, arguments: Value) -> Result<Value, ControlError> {
+        self.exchange(command, arguments, None, PATIENCE).await
+    }
+
+    /// Runs a command that may take longer.
+    pub(super) async fn run_within(
+        &self,
+        command: &'static str,
+        arguments: Value,
+        patience: Duration,
+    ) -> Result<Value, ControlError> {
+        self.exchange(command, arguments, None, patience).await
+    }
+
+    /// Hands QEMU an open file; it is then known as `/dev/fdset/{set}`.
+    pub(super) async fn pass_file(&self, set: u32, file: BorrowedFd<'_>) -> Result<(), ControlError> {
+        self.exchange("add-fd", json!({ "fdset-id": set }), Some(file), PATIENCE).await.map(drop)
+    }
+
+    async fn exchange(
+        &self,
+        command: &'static str,
+        arguments: Value,
+        file: Option<BorrowedFd<'_>>,
+        patience: Duration,
+    ) -> Result<Value, ControlError> {
+        let mut exchange = self.exchange.lock().await;
+        if exchange.out_of_step {
+            return Err(ControlError::Unresponsive { command, seconds: 0 });
+        }
+        let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
+        line.push('\n');
+        let unresponsive = ControlError::Unresponsive { command, seconds: patience.as_secs() };
+        exchange.out_of_step = true;
+        let conversation = async {
+            send(&exchange.writer, line.as_bytes(), file).await.map_err(|_| ControlError::Ended)?;
+            exchange.answers.recv().await.ok_or(ControlError::Ended)
+        };
+        let answer = tokio::time::timeout(patience, conversation).await.map_err(|_| unresponsive)??;
+        exchange.out_of_step = false;
+        if let Some(error) = answer.get("error") {
+            let reason = error.get("desc").and_then(Value::as_str).unwrap_or("no reason given");
+            return Err(ControlError::Refused { command, reason: reason.chars().take(500).collect() });
+        }
+        answer.get("return").cloned().ok_or(ControlError::Garbled { command })
+    }
+}
+
+async fn read_answers(mut read: BufReader<OwnedReadHalf>, answers: mpsc::Sender<Value>) {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut read).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) if line.last() != Some(&b'\n') => return,
+            Ok(_) => {}
+        }
+        match parse(&line) {
+            Some(Line::Event) => {}
+            Some(Line::Answer(answer)) => {
+                if answers.send(answer).await.is_err() {
+                    return;
+                }
+            }
+            None => return,
+        }
+    }
+}
+
+enum Line {
+    Event,
+    Answer(Value),
+}
+
+/// Tells events from answers (and the greeting); anything else is not QMP.
+fn parse(line: &[u8]) -> Option<Line> {
+    let message: Value = serde_json::from_slice(line).ok()?;
+    let has = |key| message.get(key).is_some();
+    if has("event") {
+        return Some(Line::Event);
+    }
+    (has("QMP") || has("return") || has("error")).then_some(Line::Answer(message))
+}
+
+async fn send(writer: &tokio::net::unix::OwnedWriteHalf, mut line: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let stream: &UnixStream = writer.as_ref();
+    let mut descriptors: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+    while !line.is_empty() {
+        stream.writable().await?;
+        let sent = stream.try_io(Interest::WRITABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty() {
+                ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            }
+            Ok(sendmsg(stream.as_fd(), &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?)
+        });
+        match sent {
+            Ok(count) => {
+                descriptors.clear();
+                line = &line[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Connects to a unix socket however long its path is.
+pub(super) async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let directory = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+    UnixStream::connect(short_path(&directory, path)).await
+}
+
+/// Listens on a unix socket however long its path is; replaces a stale one.
+pub(super) fn listen_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let directory = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+    std::os::unix::net::UnixListener::bind(short_path(&directory, path))
+}
+
+/// Socket addresses hold 108 bytes; a data directory's path may be longer.
+fn short_path(directory: &std::fs::File, path: &Path) -> std::path::PathBuf {
+    use std::os::fd::AsRawFd;
+    let name = path.file_name().unwrap_or_default();
+    Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
+}

@@ -1,0 +1,226 @@
+//! One QEMU process and what can be done to it.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use super::qmp::{PATIENCE, Qmp, connect_unix};
+use crate::engine::{
+    AttachError, ControlError, Exit, Place, Prepared, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+};
+use crate::process::VmProcess;
+
+pub(super) const CONTROL_SOCKET: &str = "control.sock";
+pub(super) const LINK_SOCKET: &str = "link.sock";
+/// How much of a process's own words is kept.
+pub(super) const OUTPUT_BYTES: u64 = 64 * 1024;
+/// How long a fresh QEMU may take to listen; generous, because many may start at once on few cores.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long loading or saving devices may take.
+const STATE_PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between looks at whether saved devices have been loaded; loading takes a few milliseconds.
+const LOAD_POLL: Duration = Duration::from_micros(300);
+/// Descriptor set of saved devices while they are read or written.
+const DEVICES_SET: u32 = 9;
+const DEVICES_PATH: &str = "/dev/fdset/9";
+
+/// A QEMU with a guest in it.
+#[derive(Debug)]
+pub(super) struct QemuVm {
+    process: VmProcess,
+    control: Qmp,
+    record: VmRecord,
+    directory: PathBuf,
+    /// What the process says; unknown for one that an earlier node process started.
+    output: Option<File>,
+}
+
+/// Connects to a QEMU just started; ends it when that fails.
+pub(super) async fn control_new(
+    process: VmProcess,
+    output: File,
+    record: VmRecord,
+    place: Place,
+) -> Result<QemuVm, StartError> {
+    let socket = place.directory.join(CONTROL_SOCKET);
+    let connected = tokio::select! {
+        connected = Qmp::connect(&socket, START_PATIENCE) => connected,
+        _ = process.ended() => Err(ControlError::Ended),
+    };
+    match connected {
+        Ok(control) => {
+            Ok(QemuVm { process, control, record, directory: place.directory, output: Some(output) })
+        }
+        Err(error) => {
+            process.kill().await;
+            Err(match error {
+                ControlError::Ended => StartError::Ended { output: written_text(&output) },
+                error => error.into(),
+            })
+        }
+    }
+}
+
+/// The end of what the process said.
+fn written_text(output: &File) -> String {
+    let mut bytes = vec![0u8; OUTPUT_BYTES as usize];
+    let count = output.read_at(&mut bytes, 0).unwrap_or(0);
+    let said = String::from_utf8_lossy(&bytes[..count]);
+    let said = said.trim_end_matches('\0').trim();
+    let start = said.char_indices().rev().nth(1000).map_or(0, |(index, _)| index);
+    said[start..].to_owned()
+}
+
+impl QemuVm {
+    pub(super) async fn attach(record: &VmRecord, place: &Place) -> Result<Self, AttachError> {
+        let watch = |source| ControlError::Host { action: "watch the machine process", source };
+        let process = VmProcess::open(record.process).map_err(watch)?.ok_or(AttachError::Gone)?;
+        let control = Qmp::connect(&place.directory.join(CONTROL_SOCKET), PATIENCE).await?;
+        Ok(Self { process, control, record: record.clone(), directory: place.directory.clone(), output: None })
+    }
+
+    async fn status(&self) -> Result<String, ControlError> {
+        let answer = self.control.run("query-status", json!({})).await?;
+        let status = answer.get("status").and_then(Value::as_str);
+        status.map(str::to_owned).ok_or(ControlError::Garbled { command: "query-status" })
+    }
+
+    async fn load(&self, devices: File) -> Result<(), ControlError> {
+        self.control.pass_file(DEVICES_SET, devices.as_fd()).await?;
+        self.control.run("migrate-incoming", json!({ "uri": format!("file:{DEVICES_PATH}") })).await?;
+        let loaded = async {
+            while self.status().await? == "inmigrate" {
+                tokio::time::sleep(LOAD_POLL).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(STATE_PATIENCE, loaded).await.map_err(|_| ControlError::Unresponsive {
+            command: "migrate-incoming",
+            seconds: STATE_PATIENCE.as_secs(),
+        })??;
+        self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await.map(drop)
+    }
+
+    fn capture_memory(&self, target: &File) -> Result<Saved, ControlError> {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
+        let base = self.record.base_memory.as_ref().ok_or(ControlError::Refused {
+            command: "save",
+            reason: "this machine was booted: its memory is its file".into(),
+        })?;
+        let base = File::open(base)
+            .map_err(|source| ControlError::Host { action: "open the machine's base memory", source })?;
+        let memory = memory::GuestMemory::find(self.process.identity().pid, &base).map_err(|error| failed(error.into()))?;
+        let captured = memory::capture(&memory, target).map_err(|error| failed(error.into()))?;
+        Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
+    }
+}
+
+#[async_trait]
+impl Vm for QemuVm {
+    fn record(&self) -> VmRecord {
+        self.record.clone()
+    }
+
+    async fn state(&self) -> Result<VmState, ControlError> {
+        match self.status().await?.as_str() {
+            "running" => Ok(VmState::Running),
+            _ => Ok(VmState::Paused),
+        }
+    }
+
+    async fn pause(&self) -> Result<(), ControlError> {
+        self.control.run_within("stop", json!({}), STATE_PATIENCE).await.map(drop)
+    }
+
+    async fn resume(&self) -> Result<(), ControlError> {
+        self.control.run("cont", json!({})).await.map(drop)
+    }
+
+    async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError> {
+        let devices = async {
+            self.control.pass_file(DEVICES_SET, target.devices.as_fd()).await?;
+            // Writes every device and no memory; despite its name it has nothing to do with Xen. `live` leaves the guest paused
+            // rather than marking its disks as handed over.
+            let arguments = json!({ "filename": DEVICES_PATH, "live": true });
+            let saved = self.control.run_within("xen-save-devices-state", arguments, STATE_PATIENCE).await;
+            let removed = self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await;
+            saved.and(removed)
+        };
+        let Some(memory) = target.memory else {
+            devices.await?;
+            return Ok(Saved::default());
+        };
+        let captured = tokio::task::block_in_place(|| self.capture_memory(&memory))?;
+        devices.await?;
+        Ok(captured)
+    }
+
+    async fn connect_link(&self) -> Result<UnixStream, ControlError> {
+        connect_unix(&self.directory.join(LINK_SOCKET))
+            .await
+            .map_err(|source| ControlError::Host { action: "connect to the guest link", source })
+    }
+
+    async fn console_tail(&self) -> String {
+        let arguments = json!({ "device": "console", "size": 65536, "format": "utf8" });
+        match self.control.run("ringbuf-read", arguments).await {
+            Ok(Value::String(text)) => text,
+            _ => String::new(),
+        }
+    }
+
+    async fn exited(&self) -> Exit {
+        Exit { reason: self.process.ended().await }
+    }
+
+    async fn kill(&self) {
+        self.process.kill().await;
+    }
+}
+
+/// A QEMU whose guest has not arrived.
+#[derive(Debug)]
+pub(super) struct QemuPrepared {
+    vm: QemuVm,
+}
+
+impl QemuPrepared {
+    pub(super) fn new(vm: QemuVm) -> Self {
+        Self { vm }
+    }
+}
+
+#[async_trait]
+impl Prepared for QemuPrepared {
+    fn record(&self) -> VmRecord {
+        self.vm.record()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.vm.process.is_alive()
+    }
+
+    async fn load(self: Box<Self>, devices: File) -> Result<Arc<dyn Vm>, StartError> {
+        match self.vm.load(devices).await {
+            Ok(()) => Ok(Arc::new(self.vm)),
+            Err(error) => {
+                self.vm.process.kill().await;
+                Err(match (error, &self.vm.output) {
+                    (ControlError::Ended, Some(output)) => StartError::Ended { output: written_text(output) },
+                    (error, _) => error.into(),
+                })
+            }
+        }
+    }
+
+    async fn discard(self: Box<Self>) {
+        self.vm.process.kill().await;
+    }
+}
