@@ -206,7 +206,13 @@ mod tests {
 
     impl Model {
         fn new() -> Self {
-            Self { phase: Phase::Running, vm_alive: true, image_whole: false, ran_since_image: true, gone: false }
+            Self {
+                phase: Phase::Running,
+                vm_alive: true,
+                image_whole: false,
+                ran_since_image: true,
+                gone: false,
+            }
         }
 
         fn become_(&mut self, next: Phase) {
@@ -249,8 +255,7 @@ mod tests {
         }
 
         fn restart(&mut self) {
-            let found =
-                Found { phase: self.phase, vm_alive: self.vm_alive, image_whole: self.image_whole };
+            let found = Found { phase: self.phase, vm_alive: self.vm_alive, image_whole: self.image_whole };
             match recover(found) {
                 Recovery::Remove => self.gone = true,
                 Recovery::AttachRunning => {

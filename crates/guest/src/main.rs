@@ -1,1 +1,34 @@
-fn main() {}
+//! The program that is PID 1 in every guest. As any other process it serves one descriptor, for tests.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use guest::agent::{Agent, Hangup};
+use guest::boot;
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        boot::run();
+    }
+    let mut arguments = std::env::args().skip(1);
+    let descriptor = match (arguments.next().as_deref(), arguments.next().map(|number| number.parse::<i32>()))
+    {
+        (Some("--serve-fd"), Some(Ok(descriptor))) if descriptor >= 0 => descriptor,
+        _ => {
+            eprintln!(
+                "error: this program is PID 1 of a guest\nhint: `guest --serve-fd N` serves an inherited descriptor"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    // SAFETY: whoever started us passed this descriptor for us to own; nothing else in this program uses it.
+    #[allow(unsafe_code, reason = "an inherited descriptor has no safe owner")]
+    let link = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    match Agent::new(link, Hangup::Exit).and_then(Agent::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

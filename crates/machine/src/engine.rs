@@ -105,8 +105,9 @@ pub struct BootPlan {
     pub kernel: PathBuf,
     /// Initial file system, whose `/init` runs first.
     pub initramfs: PathBuf,
-    /// File of the machine's exact memory size; the guest's memory *is* this file.
-    pub memory: PathBuf,
+    /// File of the machine's exact memory size, readable and writable by everyone who can reach it; the guest's memory *is* this
+    /// file.
+    pub memory: File,
     /// Root disk, opened for reading and writing.
     pub disk: File,
     /// Network interface, if any.
@@ -120,8 +121,8 @@ pub struct RestorePlan {
     pub place: Place,
     /// Size; the same as when it was saved.
     pub shape: MachineShape,
-    /// Saved memory. Never written: many machines may map it at once.
-    pub memory: PathBuf,
+    /// Saved memory, readable by everyone who can reach it. Never written: many machines may map it at once.
+    pub memory: File,
     /// Root disk of that same instant, opened for reading and writing.
     pub disk: File,
     /// Network interface; present exactly when the saved machine had one.
@@ -131,11 +132,19 @@ pub struct RestorePlan {
 /// Where to save a machine to.
 #[derive(Debug)]
 pub struct SaveTarget {
-    /// A copy of the memory file the machine was restored from; `None` when it was booted: then its memory file is complete
-    /// as soon as it is paused.
-    pub memory: Option<File>,
+    /// Where its memory goes; `None` for a machine that was booted: its memory file is complete as soon as it is paused.
+    pub memory: Option<MemoryTarget>,
     /// An empty file for the devices' state, opened for writing only.
     pub devices: File,
+}
+
+/// Where the memory of a restored machine goes.
+#[derive(Debug)]
+pub struct MemoryTarget {
+    /// The file it was restored from.
+    pub base: File,
+    /// A copy of that file, open for reading and writing.
+    pub copy: File,
 }
 
 /// What a save wrote.
@@ -152,10 +161,6 @@ pub struct Saved {
 pub struct VmRecord {
     /// The process.
     pub process: ProcessIdentity,
-    /// The memory file it maps privately; `None` when its memory is shared with its file (it was booted).
-    pub base_memory: Option<PathBuf>,
-    /// Size of its memory.
-    pub memory_bytes: u64,
 }
 
 /// What the guest's CPUs do.

@@ -9,7 +9,7 @@ mod process;
 pub mod qemu;
 
 pub use engine::{
-    AttachError, BootPlan, ControlError, Engine, Exit, Place, Prepared, RestorePlan, SaveTarget, Saved, StartError, Vm,
-    VmRecord, VmState,
+    AttachError, BootPlan, ControlError, Engine, Exit, MemoryTarget, Place, Prepared, RestorePlan,
+    SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
 pub use process::{ProcessIdentity, VmProcess};

@@ -74,7 +74,8 @@ impl VmProcess {
 
     /// Whether it has not ended yet.
     pub fn is_alive(&self) -> bool {
-        pidfd_send_signal(&self.pidfd, Signal::from_named_raw(0).unwrap_or(Signal::URG)).is_ok() && !self.has_ended()
+        pidfd_send_signal(&self.pidfd, Signal::from_named_raw(0).unwrap_or(Signal::URG)).is_ok()
+            && !self.has_ended()
     }
 
     fn has_ended(&self) -> bool {

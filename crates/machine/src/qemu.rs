@@ -115,7 +115,12 @@ impl QemuEngine {
         let mut data = vec![config.firmware.clone()];
         // Option ROMs that QEMU adds to a machine that boots a kernel.
         if let Some(directory) = config.firmware.parent() {
-            data.extend(["pvh.bin", "linuxboot_dma.bin"].map(|name| directory.join(name)).into_iter().filter(|rom| rom.exists()));
+            data.extend(
+                ["pvh.bin", "linuxboot_dma.bin"]
+                    .map(|name| directory.join(name))
+                    .into_iter()
+                    .filter(|rom| rom.exists()),
+            );
         }
         fs::create_dir_all(&config.jail_roots)
             .map_err(|source| OpenError::Read { path: config.jail_roots.clone(), source })?;
@@ -131,12 +136,13 @@ impl QemuEngine {
         origin: &Origin<'_>,
     ) -> Result<(VmProcess, File), StartError> {
         let host = |action| move |source: io::Error| StartError::Host { action, source };
-        let control = qmp::listen_unix(&place.directory.join(CONTROL_SOCKET)).map_err(host("listen for control"))?;
-        let link = qmp::listen_unix(&place.directory.join(LINK_SOCKET)).map_err(host("listen for the guest link"))?;
+        let directory = File::open(&place.directory).map_err(host("open the machine's directory"))?;
+        let control = qmp::listen_unix(&directory, CONTROL_SOCKET).map_err(host("listen for control"))?;
+        let link = qmp::listen_unix(&directory, LINK_SOCKET).map_err(host("listen for the guest link"))?;
         let kvm = match self.config.accelerator {
-            Accelerator::Kvm => Some(
-                File::options().read(true).write(true).open("/dev/kvm").map_err(host("open /dev/kvm"))?,
-            ),
+            Accelerator::Kvm => {
+                Some(File::options().read(true).write(true).open("/dev/kvm").map_err(host("open /dev/kvm"))?)
+            }
             Accelerator::Tcg => None,
         };
         let output = bounded_output().map_err(host("make an output file"))?;
@@ -156,15 +162,15 @@ impl QemuEngine {
             output: &output,
         };
         let spawned = jail.spawn()?;
-        let process =
-            VmProcess::from_pidfd(spawned.identity, spawned.pidfd).map_err(host("watch the machine process"))?;
+        let process = VmProcess::from_pidfd(spawned.identity, spawned.pidfd)
+            .map_err(host("watch the machine process"))?;
         Ok((process, output))
     }
 }
 
 /// What a machine's QEMU is given.
 struct Files<'a> {
-    binds: Vec<Bind>,
+    binds: Vec<Bind<'a>>,
     disk: &'a File,
     tap: Option<&'a std::os::fd::OwnedFd>,
 }
@@ -177,36 +183,30 @@ impl Engine for QemuEngine {
 
     async fn boot(&self, plan: BootPlan) -> Result<Arc<dyn Vm>, StartError> {
         let arguments = command::kernel_arguments(self.config.tsc_khz);
-        let read_only = |source: &Path, name| Bind { source: source.to_owned(), name, mode: BindMode::ReadOnly };
+        let open =
+            |path: &Path, action| File::open(path).map_err(|source| StartError::Host { action, source });
+        let kernel = open(&plan.kernel, "open the kernel")?;
+        let initramfs = open(&plan.initramfs, "open the initramfs")?;
         let binds = vec![
-            Bind { source: plan.memory.clone(), name: "memory", mode: BindMode::ReadWrite },
-            read_only(&plan.kernel, "kernel"),
-            read_only(&plan.initramfs, "initramfs"),
+            Bind { file: &plan.memory, name: "memory", mode: BindMode::ReadWrite },
+            Bind { file: &kernel, name: "kernel", mode: BindMode::ReadOnly },
+            Bind { file: &initramfs, name: "initramfs", mode: BindMode::ReadOnly },
         ];
         let files = Files { binds, disk: &plan.disk, tap: plan.tap.as_ref() };
         let origin = Origin::Boot { kernel_arguments: &arguments };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &origin))?;
-        let record = VmRecord {
-            process: process.identity(),
-            base_memory: None,
-            memory_bytes: plan.shape.memory_bytes(),
-        };
+        let record = VmRecord { process: process.identity() };
         let vm = vm::control_new(process, output, record, plan.place).await?;
         Ok(Arc::new(vm))
     }
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
-        let binds =
-            vec![Bind { source: plan.memory.clone(), name: "memory", mode: BindMode::ReadOnly }];
+        let binds = vec![Bind { file: &plan.memory, name: "memory", mode: BindMode::ReadOnly }];
         let files = Files { binds, disk: &plan.disk, tap: plan.tap.as_ref() };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
-        let record = VmRecord {
-            process: process.identity(),
-            base_memory: Some(plan.memory),
-            memory_bytes: plan.shape.memory_bytes(),
-        };
+        let record = VmRecord { process: process.identity() };
         Ok(Box::new(QemuPrepared::new(vm::control_new(process, output, record, plan.place).await?)))
     }
 
@@ -237,7 +237,8 @@ fn version(program: &Path) -> Result<String, OpenError> {
     let Some(version) = version else {
         return Err(OpenError::Version { program: program.to_owned(), said: first.to_owned() });
     };
-    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    let mut numbers =
+        version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if found < VERSION_MIN {
         return Err(OpenError::TooOld { found: version.to_owned() });

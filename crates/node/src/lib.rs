@@ -1,1 +1,34 @@
 //! The host side: one driver per sandbox, bake, restore, fork, hibernate, re-attach, garbage collection.
+//!
+//! A [`Node`] owns a data directory. Templates are baked into snapshots ([`bake`]); every sandbox is restored from one
+//! ([`restore`]) and from then on owned by a driver task ([`driver`]) that takes its requests one at a time. What a sandbox is
+//! doing is written down before it is done ([`record`]), so that the next process can find out what was under way
+//! ([`recovery`]). The engine, and nothing else, differs between hosts.
+
+mod bake;
+mod berth;
+mod config;
+mod driver;
+mod error;
+mod hibernation;
+mod identity;
+mod node;
+mod paths;
+mod record;
+mod recovery;
+mod restore;
+mod save;
+mod snapshots;
+mod stamp;
+mod sweep;
+mod waiting;
+
+pub use bake::{BakeProgress, BakeStage};
+pub use config::NodeConfig;
+pub use driver::{Sandbox, SandboxState};
+pub use error::{NodeError, OpenError};
+pub use node::{CreateFrom, CreateRequest, Node, NodeStats};
+pub use record::SandboxRecord;
+pub use restore::RestoreTimings;
+pub use save::SaveTimings;
+pub use snapshots::{About, Purpose, SnapshotInfo};

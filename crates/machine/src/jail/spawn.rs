@@ -10,22 +10,25 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::ptr;
+
+use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::process::ProcessIdentity;
 
 use super::JailRoot;
 
 const CHILD_STACK_BYTES: usize = 64 * 1024;
+/// From the kernel's `linux/mount.h`: the source is the descriptor itself.
+const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
 /// Descriptors a machine process may hold: disks, taps, sockets and the engine's own.
 const OPEN_FILES_MAX: u64 = 256;
 
 /// A file put into the jail's root by name.
 #[derive(Debug)]
-pub struct Bind {
-    /// The file on the host.
-    pub source: PathBuf,
+pub struct Bind<'a> {
+    /// The file. The jailed program opens it anew by its name here, so its mode must let the jail's user do so.
+    pub file: &'a File,
     /// Its name in the jail's root; one of the root's binding points.
     pub name: &'static str,
     /// Whether the jailed program may write it.
@@ -47,7 +50,7 @@ pub struct Jail<'a> {
     /// The root directory it will see.
     pub root: &'a JailRoot,
     /// Files bound into it.
-    pub binds: Vec<Bind>,
+    pub binds: Vec<Bind<'a>>,
     /// User and group id.
     pub uid: u32,
     /// Arguments after the program's own name.
@@ -109,8 +112,10 @@ const STEPS: [&str; 12] = [
     "execute the program",
 ];
 
-struct BindStrings {
-    source: CString,
+/// A file's mount, cloned off the host's tree and attached to nothing yet: a path or descriptor of the host's own mounts means
+/// nothing in the child's namespace, this does.
+struct LooseMount {
+    tree: OwnedFd,
     target: CString,
     mode: BindMode,
 }
@@ -118,7 +123,7 @@ struct BindStrings {
 /// Everything the child needs, prepared while allocation is still allowed.
 struct ChildPlan<'a> {
     root: CString,
-    binds: Vec<BindStrings>,
+    binds: Vec<LooseMount>,
     uid: u32,
     arguments: Vec<*const libc::c_char>,
     environment: [*const libc::c_char; 1],
@@ -133,8 +138,8 @@ impl Jail<'_> {
     pub fn spawn(&self) -> Result<Spawned, JailError> {
         let host = |action| move |source: io::Error| JailError::Host { action, source };
         let null = File::open("/dev/null").map_err(host("open /dev/null"))?;
-        let (report_read, report_write) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| host("make a pipe")(error.into()))?;
+        let (report_read, report_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|error| host("make a pipe")(error.into()))?;
         let mut argument_strings = vec![CString::new("program")?];
         for argument in &self.arguments {
             argument_strings.push(CString::new(argument.as_str())?);
@@ -144,8 +149,12 @@ impl Jail<'_> {
         let root = self.root.path();
         let mut binds = Vec::new();
         for bind in &self.binds {
-            binds.push(BindStrings {
-                source: c_string(bind.source.as_os_str())?,
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_EMPTY_PATH;
+            binds.push(LooseMount {
+                tree: open_tree(bind.file, "", flags)
+                    .map_err(|error| host("detach a file's mount")(error.into()))?,
                 target: c_string(root.join(bind.name).as_os_str())?,
                 mode: bind.mode,
             });
@@ -165,7 +174,8 @@ impl Jail<'_> {
         drop(report_write);
 
         let mut report = [0u8; 5];
-        let received = rustix::io::read(&report_read, &mut report).map_err(|error| host("read the child's report")(error.into()))?;
+        let received = rustix::io::read(&report_read, &mut report)
+            .map_err(|error| host("read the child's report")(error.into()))?;
         if received == 0 {
             let identity = ProcessIdentity::of(pid).map_err(host("identify the process"))?;
             return Ok(Spawned { identity, pidfd });
@@ -201,7 +211,8 @@ fn clone_child(plan: &ChildPlan<'_>) -> io::Result<(u32, OwnedFd)> {
         | libc::CLONE_NEWNET
         | libc::SIGCHLD;
     // SAFETY: an all-zero signal set is valid storage for sigfillset and pthread_sigmask to write.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: `child` touches only `plan`, which outlives the call because CLONE_VFORK holds this thread until the child has
     // executed or exited; its stack is `stack`, 16-byte aligned at the top and larger than the child's few frames. Signals are
     // blocked across the clone so that no handler of this process runs in the child on our memory.
@@ -265,10 +276,19 @@ unsafe fn enter(plan: &ChildPlan<'_>) -> u8 {
         }
         for bind in &plan.binds {
             let target = bind.target.as_ptr();
-            if libc::mount(bind.source.as_ptr(), target, none, libc::MS_BIND, ptr::null()) < 0 {
+            let moved = libc::syscall(
+                libc::SYS_move_mount,
+                bind.tree.as_raw_fd(),
+                c"".as_ptr(),
+                libc::AT_FDCWD,
+                target,
+                MOVE_MOUNT_F_EMPTY_PATH,
+            );
+            if moved < 0 {
                 return 3;
             }
-            let mut flags = libc::MS_BIND | libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+            let mut flags =
+                libc::MS_BIND | libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
             if bind.mode == BindMode::ReadOnly {
                 flags |= libc::MS_RDONLY;
             }

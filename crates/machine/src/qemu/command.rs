@@ -90,12 +90,14 @@ pub(super) fn arguments(
     add("-add-fd", format!("fd={},set={DISK_SET}", descriptors.disk));
     add(
         "-blockdev",
-        format!("driver=file,node-name=disk,filename=/dev/fdset/{DISK_SET},locking=off,discard=unmap,aio=threads"),
+        format!(
+            "driver=file,node-name=disk,filename=/dev/fdset/{DISK_SET},locking=off,discard=unmap,aio=threads"
+        ),
     );
     add("-device", "virtio-blk-device,drive=disk".into());
     if let Some(tap) = descriptors.tap {
         add("-netdev", format!("tap,id=net,fd={tap},vhost=off"));
-        add("-device", "virtio-net-device,netdev=net,mac=06:00:00:00:00:01".into());
+        add("-device", "virtio-net-device,netdev=net,mac=06:00:00:00:00:02".into());
     }
     match origin {
         Origin::Boot { kernel_arguments } => {

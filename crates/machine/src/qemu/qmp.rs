@@ -3,10 +3,11 @@
 //! What comes back is untrusted: a guest may have taken over its QEMU. Lines are capped, events dropped, answers waited for with
 //! a deadline.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -47,8 +48,12 @@ impl Drop for Qmp {
 
 impl Qmp {
     /// Connects, waits for QEMU's greeting and enters command mode.
-    pub(super) async fn connect(path: &Path, patience: Duration) -> Result<Self, ControlError> {
-        let stream = connect_unix(path)
+    pub(super) async fn connect(
+        directory: &File,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Self, ControlError> {
+        let stream = connect_unix(directory, name)
             .await
             .map_err(|source| ControlError::Host { action: "connect to the control socket", source })?;
         let (read, writer) = stream.into_split();
@@ -58,7 +63,9 @@ impl Qmp {
         let exchange = Mutex::new(Exchange { writer, answers, out_of_step: false });
         let qmp = Self { exchange, reader };
         match greeted {
-            Err(_) => return Err(ControlError::Unresponsive { command: "greeting", seconds: patience.as_secs() }),
+            Err(_) => {
+                return Err(ControlError::Unresponsive { command: "greeting", seconds: patience.as_secs() });
+            }
             Ok(None) => return Err(ControlError::Ended),
             Ok(Some(greeting)) if greeting.get("QMP").is_none() => {
                 return Err(ControlError::Garbled { command: "greeting" });
@@ -154,7 +161,11 @@ fn parse(line: &[u8]) -> Option<Line> {
     (has("QMP") || has("return") || has("error")).then_some(Line::Answer(message))
 }
 
-async fn send(writer: &tokio::net::unix::OwnedWriteHalf, mut line: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+async fn send(
+    writer: &tokio::net::unix::OwnedWriteHalf,
+    mut line: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let stream: &UnixStream = writer.as_ref();
     let mut descriptors: Vec<BorrowedFd<'_>> = file.into_iter().collect();
     while !line.is_empty() {
@@ -179,25 +190,22 @@ async fn send(writer: &tokio::net::unix::OwnedWriteHalf, mut line: &[u8], file: 
     Ok(())
 }
 
-/// Connects to a unix socket however long its path is.
-pub(super) async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
-    let directory = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
-    UnixStream::connect(short_path(&directory, path)).await
+/// Connects to a unix socket however long its directory's path is, and wherever that was renamed to.
+pub(super) async fn connect_unix(directory: &File, name: &str) -> io::Result<UnixStream> {
+    UnixStream::connect(short_path(directory, name)).await
 }
 
-/// Listens on a unix socket however long its path is; replaces a stale one.
-pub(super) fn listen_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
-    match std::fs::remove_file(path) {
+/// Listens on a unix socket however long its directory's path is; replaces a stale one.
+pub(super) fn listen_unix(directory: &File, name: &str) -> io::Result<std::os::unix::net::UnixListener> {
+    let path = short_path(directory, name);
+    match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let directory = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
-    std::os::unix::net::UnixListener::bind(short_path(&directory, path))
+    std::os::unix::net::UnixListener::bind(path)
 }
 
 /// Socket addresses hold 108 bytes; a data directory's path may be longer.
-fn short_path(directory: &std::fs::File, path: &Path) -> std::path::PathBuf {
-    use std::os::fd::AsRawFd;
-    let name = path.file_name().unwrap_or_default();
+fn short_path(directory: &File, name: &str) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
 }

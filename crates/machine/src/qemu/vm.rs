@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,8 @@ use tokio::net::UnixStream;
 
 use super::qmp::{PATIENCE, Qmp, connect_unix};
 use crate::engine::{
-    AttachError, ControlError, Exit, Place, Prepared, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+    AttachError, ControlError, Exit, MemoryTarget, Place, Prepared, SaveTarget, Saved, StartError, Vm,
+    VmRecord, VmState,
 };
 use crate::process::VmProcess;
 
@@ -37,7 +37,8 @@ pub(super) struct QemuVm {
     process: VmProcess,
     control: Qmp,
     record: VmRecord,
-    directory: PathBuf,
+    /// Its sockets' directory, held open: it may be renamed while the machine lives.
+    directory: File,
     /// What the process says; unknown for one that an earlier node process started.
     output: Option<File>,
 }
@@ -49,15 +50,17 @@ pub(super) async fn control_new(
     record: VmRecord,
     place: Place,
 ) -> Result<QemuVm, StartError> {
-    let socket = place.directory.join(CONTROL_SOCKET);
+    let connecting = async {
+        let directory = open_directory(&place)?;
+        let control = Qmp::connect(&directory, CONTROL_SOCKET, START_PATIENCE).await?;
+        Ok((directory, control))
+    };
     let connected = tokio::select! {
-        connected = Qmp::connect(&socket, START_PATIENCE) => connected,
+        connected = connecting => connected,
         _ = process.ended() => Err(ControlError::Ended),
     };
     match connected {
-        Ok(control) => {
-            Ok(QemuVm { process, control, record, directory: place.directory, output: Some(output) })
-        }
+        Ok((directory, control)) => Ok(QemuVm { process, control, record, directory, output: Some(output) }),
         Err(error) => {
             process.kill().await;
             Err(match error {
@@ -66,6 +69,11 @@ pub(super) async fn control_new(
             })
         }
     }
+}
+
+fn open_directory(place: &Place) -> Result<File, ControlError> {
+    File::open(&place.directory)
+        .map_err(|source| ControlError::Host { action: "open the machine's directory", source })
 }
 
 /// The end of what the process said.
@@ -82,8 +90,9 @@ impl QemuVm {
     pub(super) async fn attach(record: &VmRecord, place: &Place) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
         let process = VmProcess::open(record.process).map_err(watch)?.ok_or(AttachError::Gone)?;
-        let control = Qmp::connect(&place.directory.join(CONTROL_SOCKET), PATIENCE).await?;
-        Ok(Self { process, control, record: record.clone(), directory: place.directory.clone(), output: None })
+        let directory = open_directory(place)?;
+        let control = Qmp::connect(&directory, CONTROL_SOCKET, PATIENCE).await?;
+        Ok(Self { process, control, record: record.clone(), directory, output: None })
     }
 
     async fn status(&self) -> Result<String, ControlError> {
@@ -108,16 +117,11 @@ impl QemuVm {
         self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await.map(drop)
     }
 
-    fn capture_memory(&self, target: &File) -> Result<Saved, ControlError> {
+    fn capture_memory(&self, target: &MemoryTarget) -> Result<Saved, ControlError> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
-        let base = self.record.base_memory.as_ref().ok_or(ControlError::Refused {
-            command: "save",
-            reason: "this machine was booted: its memory is its file".into(),
-        })?;
-        let base = File::open(base)
-            .map_err(|source| ControlError::Host { action: "open the machine's base memory", source })?;
-        let memory = memory::GuestMemory::find(self.process.identity().pid, &base).map_err(|error| failed(error.into()))?;
-        let captured = memory::capture(&memory, target).map_err(|error| failed(error.into()))?;
+        let pid = self.process.identity().pid;
+        let memory = memory::GuestMemory::find(pid, &target.base).map_err(|error| failed(error.into()))?;
+        let captured = memory::capture(&memory, &target.copy).map_err(|error| failed(error.into()))?;
         Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
     }
 }
@@ -163,7 +167,7 @@ impl Vm for QemuVm {
     }
 
     async fn connect_link(&self) -> Result<UnixStream, ControlError> {
-        connect_unix(&self.directory.join(LINK_SOCKET))
+        connect_unix(&self.directory, LINK_SOCKET)
             .await
             .map_err(|source| ControlError::Host { action: "connect to the guest link", source })
     }

@@ -1,0 +1,54 @@
+//! The machine as a whole, from the host's side.
+
+use super::{CallError, Link, LinkError};
+use crate::message::{Event, ListeningPort, Metrics, Request, Response, SystemRequest};
+
+/// More ports than there are: each may be bound on two families.
+const PORTS_MAX: usize = 2 * 65_536;
+
+impl Link {
+    /// Asks for an answer and nothing else.
+    pub async fn ping(&self) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::Ping)).await
+    }
+
+    /// TCP ports that something in the guest listens on.
+    pub async fn listening_ports(&self) -> Result<Vec<ListeningPort>, CallError> {
+        let stream = self.stream(&Request::System(SystemRequest::Ports))?;
+        let mut all = Vec::new();
+        loop {
+            match stream.event().await? {
+                Ok(Event::Ports(batch)) => all.extend(batch),
+                Err(Response::Done) => return Ok(all),
+                _ => return Err(LinkError::Unexpected.into()),
+            }
+            if all.len() > PORTS_MAX {
+                return Err(LinkError::Protocol("port list without end").into());
+            }
+        }
+    }
+
+    /// Load of the machine.
+    pub async fn metrics(&self) -> Result<Metrics, CallError> {
+        match self.call(&Request::System(SystemRequest::Metrics)).await? {
+            Response::Metrics(metrics) => Ok(metrics),
+            _ => Err(LinkError::Unexpected.into()),
+        }
+    }
+
+    /// Flushes the guest's file systems.
+    pub async fn sync(&self) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::Sync)).await
+    }
+
+    /// Flushes file systems, drops clean caches and gives unused blocks back. For baking.
+    pub async fn trim(&self) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::Trim)).await
+    }
+
+    /// Begins a clean shutdown: processes are asked to end, killed after the grace, file systems unmounted. The machine then
+    /// stops and the link closes; wait for [`Link::closed`].
+    pub async fn shutdown(&self, grace_ms: u32) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::Shutdown { grace_ms })).await
+    }
+}

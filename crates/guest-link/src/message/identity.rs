@@ -1,0 +1,120 @@
+//! What makes a restored guest a machine of its own. On the path of every create: one message there, one back.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+/// Who a guest is from now on.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Long-lived identity, for a guest that must differ from the one it was copied from; absent when a machine wakes as itself.
+    pub fresh: Option<FreshIdentity>,
+    /// Host name, a DNS label.
+    pub hostname: String,
+    /// Fresh random bytes for the guest's kernel, in two halves.
+    pub entropy: [[u8; 32]; 2],
+    /// The time, in nanoseconds of Unix time.
+    pub unix_time_ns: u64,
+    /// The network, if the guest has one.
+    pub network: Option<Network>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Entropy and private keys stay out of logs.
+        f.debug_struct("Identity")
+            .field("fresh", &self.fresh.is_some())
+            .field("hostname", &self.hostname)
+            .field("unix_time_ns", &self.unix_time_ns)
+            .field("network", &self.network)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What must never be shared by two machines.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreshIdentity {
+    /// For `/etc/machine-id`.
+    pub machine_id: [u8; 16],
+    /// Replace every `/etc/ssh/ssh_host_*`, where the guest has `/etc/ssh`.
+    pub ssh_host_keys: Vec<HostKeyFile>,
+}
+
+/// One file of an SSH host key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostKeyFile {
+    /// `ssh_host_ed25519_key`, or with `.pub`. Anything else is refused. Only `.pub` is made readable for everyone.
+    pub name: String,
+    /// Contents.
+    pub contents: Vec<u8>,
+}
+
+/// The guest's one interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Name of the interface, `eth0`.
+    pub interface: String,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Length of the network prefix.
+    pub prefix: u8,
+    /// Default gateway.
+    pub gateway: Ipv4Addr,
+    /// For `/etc/resolv.conf`; left alone when empty.
+    pub dns: Vec<Ipv4Addr>,
+}
+
+/// What the guest did. Every step that the request asked for was done, or there is no confirmation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdentityConfirmed {
+    /// The guest's clock after it was set.
+    pub unix_time_ns: u64,
+    /// Drawn from the kernel's generator after it was reseeded. Equal samples from two guests mean the reseeding failed.
+    pub random_sample: [u8; 16],
+    /// Stale TCP connections that were reset.
+    pub connections_reset: u32,
+    /// Whether SSH host keys were replaced; `false` where the guest has no `/etc/ssh`.
+    pub ssh_host_keys: bool,
+}
+
+/// A step of becoming a machine of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IdentityStep {
+    /// Adding entropy and reseeding.
+    Entropy,
+    /// Setting the clock.
+    Clock,
+    /// Host name, `/etc/hostname`, `/etc/hosts`.
+    Hostname,
+    /// `/etc/machine-id`.
+    MachineId,
+    /// `/etc/ssh/ssh_host_*`.
+    SshHostKeys,
+    /// Finding the interface and removing its old addresses.
+    Interface,
+    /// Resetting stale TCP connections.
+    Connections,
+    /// Hardware address, address and route.
+    Address,
+    /// `/etc/resolv.conf`.
+    Resolver,
+}
+
+impl fmt::Display for IdentityStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IdentityStep::Entropy => "entropy",
+            IdentityStep::Clock => "clock",
+            IdentityStep::Hostname => "hostname",
+            IdentityStep::MachineId => "machine-id",
+            IdentityStep::SshHostKeys => "ssh-host-keys",
+            IdentityStep::Interface => "interface",
+            IdentityStep::Connections => "connections",
+            IdentityStep::Address => "address",
+            IdentityStep::Resolver => "resolver",
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! From the kernel's first instruction for us to a served link: the initramfs loads drivers, mounts the root disk and becomes it.
+//!
+//! ```text
+//! initramfs: /proc /sys /dev ─► modules ─► root disk ─► switch ─► runtime mounts ─► loopback ─► link ─► agent
+//! ```
+//!
+//! What fails here is said on the console, and the machine stops: a guest without a link is of no use.
+
+mod console;
+mod link;
+mod module;
+mod mount;
+mod root;
+
+use std::io;
+
+use crate::agent::{Agent, Hangup};
+use crate::identity::netlink;
+use crate::kernel::check;
+use crate::system::shutdown;
+
+/// Open files this program may have: three per process, one per connection.
+const OPEN_FILES: u64 = 16 * 1024;
+
+/// Open files programs may ask for.
+const OPEN_FILES_MAX: u64 = 512 * 1024;
+
+/// What failed.
+#[derive(Debug)]
+struct BootError {
+    step: &'static str,
+    source: io::Error,
+}
+
+/// Adds what was being done to an error of the kernel.
+trait Step<T> {
+    fn step(self, step: &'static str) -> Result<T, BootError>;
+}
+
+impl<T> Step<T> for io::Result<T> {
+    fn step(self, step: &'static str) -> Result<T, BootError> {
+        self.map_err(|source| BootError { step, source })
+    }
+}
+
+/// Boots and serves. To be called as PID 1 of an initramfs.
+pub fn run() -> ! {
+    let error = match boot() {
+        Ok(()) => BootError { step: "serve the link", source: io::Error::other("the agent ended") },
+        Err(error) => error,
+    };
+    console::say(&format!("could not {}: {}", error.step, error.source));
+    shutdown::stop()
+}
+
+fn boot() -> Result<(), BootError> {
+    mount::early().step("mount /proc, /sys and /dev")?;
+    console::adopt();
+    module::load_all().step("read the list of modules")?;
+    root::switch().step("switch to the root disk")?;
+    mount::runtime().step("mount the runtime file systems")?;
+    netlink::raise_loopback().step("raise the loopback interface")?;
+    raise_limits().step("raise the limit of open files")?;
+    let link = link::open().step("open the guest link")?;
+    let agent = Agent::new(link, Hangup::Wait).step("start the agent")?;
+    agent.run().step("serve the link")
+}
+
+fn raise_limits() -> io::Result<()> {
+    let limit = libc::rlimit64 { rlim_cur: OPEN_FILES, rlim_max: OPEN_FILES_MAX };
+    // SAFETY: the kernel reads one `rlimit64`.
+    check(unsafe { libc::setrlimit64(libc::RLIMIT_NOFILE, &raw const limit) })?;
+    Ok(())
+}

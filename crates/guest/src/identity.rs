@@ -1,0 +1,51 @@
+//! Becoming a machine of its own after a restore. Runs on the event loop, on the path of every create: system calls only, in an
+//! order in which no stale connection can send a byte from the new address.
+
+mod connections;
+mod names;
+pub(crate) mod netlink;
+mod random;
+
+use std::io;
+
+use guest_link::message::{Failure, Identity, IdentityConfirmed, IdentityStep};
+
+use self::netlink::Interface;
+use crate::kernel::{self, check, errno};
+
+/// Does every step or tells which one failed.
+pub(crate) fn assume(identity: &Identity) -> Result<IdentityConfirmed, Failure> {
+    let failed =
+        |step: IdentityStep| move |error: io::Error| Failure::Identity { step, errno: errno(&error) };
+    random::reseed(&identity.entropy).map_err(failed(IdentityStep::Entropy))?;
+    set_clock(identity.unix_time_ns).map_err(failed(IdentityStep::Clock))?;
+    names::set_hostname(&identity.hostname).map_err(failed(IdentityStep::Hostname))?;
+    let mut ssh_host_keys = false;
+    if let Some(fresh) = &identity.fresh {
+        names::set_machine_id(&fresh.machine_id).map_err(failed(IdentityStep::MachineId))?;
+        ssh_host_keys =
+            names::set_ssh_host_keys(&fresh.ssh_host_keys).map_err(failed(IdentityStep::SshHostKeys))?;
+    }
+    let mut connections_reset = 0;
+    if let Some(network) = &identity.network {
+        let mut interface = Interface::find(&network.interface).map_err(failed(IdentityStep::Interface))?;
+        interface.remove_addresses().map_err(failed(IdentityStep::Interface))?;
+        connections_reset = connections::reset_stale().map_err(failed(IdentityStep::Connections))?;
+        interface.configure(network).map_err(failed(IdentityStep::Address))?;
+        if !network.dns.is_empty() {
+            names::set_resolver(&network.dns).map_err(failed(IdentityStep::Resolver))?;
+        }
+    }
+    let random_sample = random::sample().map_err(failed(IdentityStep::Entropy))?;
+    Ok(IdentityConfirmed { unix_time_ns: kernel::unix_ns(), random_sample, connections_reset, ssh_host_keys })
+}
+
+fn set_clock(unix_time_ns: u64) -> io::Result<()> {
+    let time = libc::timespec {
+        tv_sec: (unix_time_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (unix_time_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the kernel reads one `timespec`.
+    check(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &raw const time) })?;
+    Ok(())
+}

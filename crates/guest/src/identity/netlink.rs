@@ -1,0 +1,231 @@
+//! The interface's addresses and route, through rtnetlink.
+
+use std::ffi::CString;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use guest_link::message::Network;
+
+use crate::kernel::{self, check};
+
+/// What one answer of the kernel may hold. Larger ones are cut by the kernel into several.
+const RECEIVE_BYTES: usize = 32 * 1024;
+
+const HEADER_BYTES: usize = 16;
+
+/// A socket to the kernel, and messages waiting to be sent on it.
+pub(super) struct Netlink {
+    socket: OwnedFd,
+    messages: Vec<u8>,
+    sequence: u32,
+}
+
+/// A message from the kernel: its type and what follows its header.
+pub(super) struct Reply<'a> {
+    pub(super) kind: u16,
+    pub(super) body: &'a [u8],
+}
+
+impl Netlink {
+    pub(super) fn open(protocol: libc::c_int) -> io::Result<Netlink> {
+        let socket = kernel::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
+        Ok(Netlink { socket, messages: Vec::new(), sequence: 0 })
+    }
+
+    /// Adds a message; `attributes` follow the fixed `body`.
+    pub(super) fn push(&mut self, kind: u16, flags: libc::c_int, body: &[u8], attributes: &[(u16, &[u8])]) {
+        let start = self.messages.len();
+        self.sequence += 1;
+        self.messages.extend_from_slice(&[0; 4]);
+        self.messages.extend_from_slice(&kind.to_ne_bytes());
+        self.messages.extend_from_slice(&((flags | libc::NLM_F_REQUEST) as u16).to_ne_bytes());
+        self.messages.extend_from_slice(&self.sequence.to_ne_bytes());
+        self.messages.extend_from_slice(&[0; 4]);
+        self.messages.extend_from_slice(body);
+        self.align();
+        for (name, value) in attributes {
+            self.messages.extend_from_slice(&(value.len() as u16 + 4).to_ne_bytes());
+            self.messages.extend_from_slice(&name.to_ne_bytes());
+            self.messages.extend_from_slice(value);
+            self.align();
+        }
+        let length = (self.messages.len() - start) as u32;
+        self.messages[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    fn align(&mut self) {
+        self.messages.resize(self.messages.len().next_multiple_of(4), 0);
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        // SAFETY: the kernel reads `messages.len()` bytes; without an address they go to the kernel itself.
+        let sent = unsafe {
+            libc::send(self.socket.as_raw_fd(), self.messages.as_ptr().cast(), self.messages.len(), 0)
+        };
+        self.messages.clear();
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the kernel writes at most `buffer.len()` bytes.
+        let count =
+            unsafe { libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        if count < 0 { Err(io::Error::last_os_error()) } else { Ok(count as usize) }
+    }
+
+    /// Sends one dump request and hands every answer to `each`.
+    pub(super) fn dump(&mut self, mut each: impl FnMut(Reply<'_>)) -> io::Result<()> {
+        self.send()?;
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        loop {
+            let count = self.receive(&mut buffer)?;
+            for reply in replies(&buffer[..count]) {
+                match i32::from(reply.kind) {
+                    libc::NLMSG_DONE => return Ok(()),
+                    libc::NLMSG_ERROR => return acknowledged(&reply),
+                    _ => each(reply),
+                }
+            }
+        }
+    }
+
+    /// Sends all messages, each of which asked for an acknowledgement, and gives the kernel's verdicts in order.
+    pub(super) fn transact(&mut self, count: usize) -> io::Result<Vec<io::Result<()>>> {
+        self.send()?;
+        let mut verdicts = Vec::with_capacity(count);
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        while verdicts.len() < count {
+            let length = self.receive(&mut buffer)?;
+            let acknowledgements =
+                replies(&buffer[..length]).filter(|reply| i32::from(reply.kind) == libc::NLMSG_ERROR);
+            verdicts.extend(acknowledgements.map(|reply| acknowledged(&reply)));
+        }
+        Ok(verdicts)
+    }
+}
+
+fn replies(mut bytes: &[u8]) -> impl Iterator<Item = Reply<'_>> {
+    std::iter::from_fn(move || {
+        let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+        let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+        let body = bytes.get(HEADER_BYTES..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(Reply { kind, body })
+    })
+}
+
+fn acknowledged(reply: &Reply<'_>) -> io::Result<()> {
+    let code =
+        reply.body.get(..4).and_then(|code| code.try_into().ok()).map_or(-libc::EIO, i32::from_ne_bytes);
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) }
+}
+
+/// The guest's one interface.
+pub(super) struct Interface {
+    netlink: Netlink,
+    index: u32,
+}
+
+impl Interface {
+    pub(super) fn find(name: &str) -> io::Result<Interface> {
+        let name = CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: `name` is a C string that outlives the call.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        if index == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Interface { netlink: Netlink::open(libc::NETLINK_ROUTE)?, index })
+    }
+
+    /// Removes every IPv4 address. With the last one the kernel drops all routes and neighbours of the interface.
+    pub(super) fn remove_addresses(&mut self) -> io::Result<()> {
+        let mut old: Vec<Vec<u8>> = Vec::new();
+        let index = self.index;
+        let mut body = [0; 8];
+        body[0] = libc::AF_INET as u8;
+        self.netlink.push(libc::RTM_GETADDR, libc::NLM_F_DUMP, &body, &[]);
+        self.netlink.dump(|reply| {
+            let on = reply.body.get(4..8).and_then(|on| on.try_into().ok()).map(u32::from_ne_bytes);
+            if reply.kind == libc::RTM_NEWADDR && on == Some(index) {
+                old.push(reply.body.to_vec());
+            }
+        })?;
+        for address in &old {
+            // The message that announced it, attributes and all, names it for removal.
+            self.netlink.push(libc::RTM_DELADDR, libc::NLM_F_ACK, address, &[]);
+        }
+        if old.is_empty() {
+            return Ok(());
+        }
+        for verdict in self.netlink.transact(old.len())? {
+            match verdict {
+                // A secondary address goes with its primary one.
+                Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Hardware address, up, address and default route, in one go. The change of the hardware address makes the kernel forget
+    /// its neighbours.
+    pub(super) fn configure(&mut self, network: &Network) -> io::Result<()> {
+        let acknowledge = libc::NLM_F_ACK;
+        let create = acknowledge | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let up = (libc::IFF_UP as u32).to_ne_bytes();
+        let index = self.index.to_ne_bytes();
+        let mut link = [0; 16];
+        link[4..8].copy_from_slice(&index);
+        link[8..12].copy_from_slice(&up);
+        link[12..16].copy_from_slice(&up);
+        self.netlink.push(libc::RTM_NEWLINK, acknowledge, &link, &[(libc::IFLA_ADDRESS, &network.mac)]);
+        let mut address = [0; 8];
+        address[0] = libc::AF_INET as u8;
+        address[1] = network.prefix;
+        address[4..8].copy_from_slice(&index);
+        let own = network.address.octets();
+        self.netlink.push(
+            libc::RTM_NEWADDR,
+            create,
+            &address,
+            &[
+                (libc::IFA_LOCAL, &own),
+                (libc::IFA_ADDRESS, &own),
+                (libc::IFA_BROADCAST, &broadcast(network).octets()),
+            ],
+        );
+        let mut route = [0; 12];
+        route[0] = libc::AF_INET as u8;
+        route[4] = libc::RT_TABLE_MAIN;
+        route[5] = libc::RTPROT_BOOT;
+        route[6] = libc::RT_SCOPE_UNIVERSE;
+        route[7] = libc::RTN_UNICAST;
+        let gateway = network.gateway.octets();
+        self.netlink.push(
+            libc::RTM_NEWROUTE,
+            create,
+            &route,
+            &[(libc::RTA_GATEWAY, &gateway), (libc::RTA_OIF, &index)],
+        );
+        self.netlink.transact(3)?.into_iter().collect()
+    }
+}
+
+fn broadcast(network: &Network) -> Ipv4Addr {
+    let host = u32::MAX.checked_shr(u32::from(network.prefix)).unwrap_or(0);
+    Ipv4Addr::from_bits(network.address.to_bits() | host)
+}
+
+/// Brings the loopback interface up.
+pub(crate) fn raise_loopback() -> io::Result<()> {
+    let socket = kernel::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    // SAFETY: all zeroes is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: `SIOCSIFFLAGS` reads one `ifreq`.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })?;
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! The agent as an ordinary process on a socket pair, driven through the real client.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod files;
+mod harness;
+mod link;
+mod processes;
+mod services;

@@ -1,0 +1,172 @@
+//! Which engine will run the machines, and why. Pure: it decides from what the probe found.
+
+use serde::{Deserialize, Serialize};
+
+use crate::probe::Probe;
+use crate::virtualization::{Finding, Virtualization};
+
+/// What executes a QEMU guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accelerator {
+    /// The processor, through the kernel.
+    Kvm,
+    /// QEMU's own translator: works anywhere, slower, and not a security boundary.
+    Tcg,
+}
+
+impl Accelerator {
+    /// The name QEMU's `-accel` takes.
+    pub fn qemu_name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+}
+
+/// A program that runs machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "name")]
+pub enum Engine {
+    /// QEMU's `microvm` machine.
+    Qemu {
+        /// What executes the guest.
+        accel: Accelerator,
+    },
+    /// Firecracker. Reported as available or not; never chosen yet.
+    Firecracker,
+}
+
+/// What the operator wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineSetting {
+    /// The best engine that passed its probe.
+    #[default]
+    Auto,
+    /// QEMU with KVM, whatever the probe says.
+    QemuKvm,
+    /// QEMU with TCG, whatever the probe says.
+    QemuTcg,
+}
+
+/// The engine that will be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineChoice {
+    /// The engine.
+    pub engine: Engine,
+    /// Why this one, for people.
+    pub reason: String,
+    /// True when a setting decided, not the probe.
+    pub forced: bool,
+    /// True when a hostile guest is held by more than a program's correctness. TCG is not such a boundary.
+    pub security_boundary: bool,
+    /// True when the probe guest ran under this engine. False means: machines will not start.
+    pub works: bool,
+}
+
+/// Whether Firecracker could be used on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirecrackerStatus {
+    /// A program is there and hardware KVM works.
+    pub available: bool,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// Decides. `probe` is absent when there was no QEMU to probe with.
+pub fn choose(setting: EngineSetting, finding: &Finding, probe: Option<&Probe>) -> EngineChoice {
+    let kvm_works = probe.is_some_and(|probe| probe.kvm.passed());
+    let (accel, forced) = match setting {
+        EngineSetting::QemuKvm => (Accelerator::Kvm, true),
+        EngineSetting::QemuTcg => (Accelerator::Tcg, true),
+        EngineSetting::Auto if kvm_works => (Accelerator::Kvm, false),
+        EngineSetting::Auto => (Accelerator::Tcg, false),
+    };
+    let boot = probe.map(|probe| match accel {
+        Accelerator::Kvm => &probe.kvm,
+        Accelerator::Tcg => &probe.tcg,
+    });
+    let works = boot.is_some_and(|boot| boot.passed());
+    let shown = match boot {
+        None => "it could not be tried, because no usable QEMU was found".to_owned(),
+        Some(boot) if works => format!("the probe guest answered in {} ms", boot.elapsed_ms),
+        Some(boot) => format!("the probe guest did not pass: {}", boot.detail),
+    };
+    let why = match (forced, accel) {
+        (true, _) => "the engine setting demands it".to_owned(),
+        (false, Accelerator::Kvm) => "KVM works".to_owned(),
+        (false, Accelerator::Tcg) => match finding.kind {
+            Virtualization::Pvm => {
+                "KVM here is software virtualization (kvm_pvm) and does not run stock guests".to_owned()
+            }
+            _ => format!("KVM is not used: {}", finding.reason),
+        },
+    };
+    EngineChoice {
+        engine: Engine::Qemu { accel },
+        reason: format!("{why}; {shown}"),
+        forced,
+        security_boundary: accel == Accelerator::Kvm,
+        works,
+    }
+}
+
+/// Says whether Firecracker could run here.
+pub fn firecracker_status(program_found: bool, kind: Virtualization) -> FirecrackerStatus {
+    let (available, reason) = match (program_found, kind) {
+        (true, Virtualization::HardwareKvm) => {
+            (true, "a firecracker program is there and hardware KVM works")
+        }
+        (true, _) => (false, "a firecracker program is there, but hardware KVM does not work"),
+        (false, Virtualization::HardwareKvm) => {
+            (false, "hardware KVM works, but there is no firecracker program")
+        }
+        (false, _) => (false, "there is no firecracker program, and hardware KVM does not work"),
+    };
+    FirecrackerStatus { available, reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::tests::{FAILED, PASSED, probe};
+    use crate::virtualization::classify;
+
+    fn check(setting: EngineSetting, probe: &Probe, accel: Accelerator, works: bool) -> EngineChoice {
+        let choice = choose(setting, &classify(probe), Some(probe));
+        assert_eq!(choice.engine, Engine::Qemu { accel }, "{choice:?}");
+        assert_eq!(choice.works, works, "{choice:?}");
+        assert_eq!(choice.forced, setting != EngineSetting::Auto);
+        assert_eq!(choice.security_boundary, accel == Accelerator::Kvm);
+        choice
+    }
+
+    #[test]
+    fn the_probe_decides_unless_a_setting_does() {
+        let hardware = probe(Some("vmx"), &["kvm", "kvm_intel"], PASSED, PASSED);
+        let pvm = probe(None, &["kvm", "kvm_pvm"], FAILED, PASSED);
+        let broken = probe(None, &[], FAILED, FAILED);
+        check(EngineSetting::Auto, &hardware, Accelerator::Kvm, true);
+        check(EngineSetting::QemuTcg, &hardware, Accelerator::Tcg, true);
+        let choice = check(EngineSetting::Auto, &pvm, Accelerator::Tcg, true);
+        assert!(choice.reason.contains("kvm_pvm"), "{choice:?}");
+        check(EngineSetting::QemuKvm, &pvm, Accelerator::Kvm, false);
+        check(EngineSetting::Auto, &broken, Accelerator::Tcg, false);
+    }
+
+    #[test]
+    fn without_qemu_nothing_works() {
+        let choice = choose(EngineSetting::Auto, &Finding::not_tried("no QEMU"), None);
+        assert!(!choice.works);
+        assert!(choice.reason.contains("no usable QEMU"), "{choice:?}");
+    }
+
+    #[test]
+    fn firecracker_needs_a_program_and_hardware() {
+        assert!(firecracker_status(true, Virtualization::HardwareKvm).available);
+        assert!(!firecracker_status(true, Virtualization::Pvm).available);
+        assert!(!firecracker_status(false, Virtualization::HardwareKvm).available);
+    }
+}

@@ -1,0 +1,200 @@
+//! Finds out what really runs guests here, by booting one: under KVM and under TCG, each with a deadline.
+//!
+//! A `/dev/kvm` that opens is not a KVM that works, so the device, the loaded modules and the processor's flags are
+//! only written down as facts; the probe guest decides. The result is kept in a file for as long as nothing it
+//! depends on has changed.
+
+mod boot;
+mod cache;
+mod rom;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::boot::{Boot, BootOutcome};
+use crate::cpu::cpu_identity;
+use crate::engine::Accelerator;
+use crate::facts::{kernel_text, unix_ms};
+use crate::programs::Programs;
+use crate::qemu::{QemuBinary, QemuError};
+
+/// What the probe found. Facts and outcomes only; `classify` and `choose` judge them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// The QEMU that was used.
+    pub qemu: QemuBinary,
+    /// What happens when `/dev/kvm` is opened.
+    pub device: KvmDevice,
+    /// `vmx` or `svm`, when the processor shows it.
+    pub cpu_flag: Option<String>,
+    /// Modules of the kernel whose name starts with `kvm`, loaded or built in.
+    pub modules: Vec<String>,
+    /// The probe guest under KVM.
+    pub kvm: Boot,
+    /// The probe guest under TCG.
+    pub tcg: Boot,
+    /// When, in milliseconds since 1970.
+    pub probed_at_unix_ms: u64,
+}
+
+/// What happens when `/dev/kvm` is opened for reading and writing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvmDevice {
+    /// It opens, which by itself proves nothing.
+    Opens,
+    /// There is none.
+    Absent,
+    /// It is there, but not for us.
+    Refused {
+        /// The system's words.
+        reason: String,
+    },
+}
+
+/// How to probe.
+#[derive(Debug, Clone)]
+pub struct ProbeSettings {
+    /// Where QEMU is.
+    pub programs: Programs,
+    /// Where to keep the result, if anywhere.
+    pub cache: Option<PathBuf>,
+    /// Whether a kept result may answer.
+    pub freshness: Freshness,
+    /// How long the guest may take under each accelerator.
+    pub deadlines: Deadlines,
+}
+
+/// Whether a kept result may answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// Use the kept result while nothing it depends on has changed.
+    UseCache,
+    /// Boot the guest now.
+    ProbeNow,
+}
+
+/// How long the probe guest may take, from the start of QEMU to its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// Under KVM: ~0.1 s on hardware; what interprets needs 25 s or more.
+    pub kvm: Duration,
+    /// Under TCG: ~0.2 s; the rest is for busy hosts.
+    pub tcg: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines { kvm: Duration::from_secs(5), tcg: Duration::from_secs(30) }
+    }
+}
+
+/// A probe and whether it was made now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probed {
+    /// What was found.
+    pub probe: Probe,
+    /// True when a kept result answered.
+    pub from_cache: bool,
+}
+
+/// Probes, or answers from the cache. Blocks: up to both deadlines, usually well under a second.
+pub fn probe(settings: &ProbeSettings) -> Result<Probed, QemuError> {
+    let qemu = QemuBinary::identify(&settings.programs.qemu().ok_or(QemuError::Missing)?)?;
+    let device = open_device();
+    let key = cache::Key::of(&qemu, &device);
+    if let (Some(path), Freshness::UseCache) = (&settings.cache, settings.freshness) {
+        match cache::load(path, &key) {
+            Ok(probe) => return Ok(Probed { probe, from_cache: true }),
+            Err(why) => tracing::debug!(path = %path.display(), %why, "no kept probe result; probing"),
+        }
+    }
+    let tcg = boot::boot(&qemu.path, Accelerator::Tcg, settings.deadlines.tcg);
+    let kvm = match &device {
+        KvmDevice::Opens => boot::boot(&qemu.path, Accelerator::Kvm, settings.deadlines.kvm),
+        KvmDevice::Absent => Boot::not_tried("there is no /dev/kvm"),
+        KvmDevice::Refused { reason } => Boot::not_tried(format!("/dev/kvm could not be opened: {reason}")),
+    };
+    let cpu_flag = cpu_identity().ok().and_then(|cpu| cpu.virtualization_flag().map(str::to_owned));
+    let probed_at_unix_ms = unix_ms();
+    let probe = Probe { qemu, device, cpu_flag, modules: kvm_modules(), kvm, tcg, probed_at_unix_ms };
+    if let Some(path) = &settings.cache
+        && probe.is_conclusive()
+        && let Err(error) = cache::store(path, &key, &probe)
+    {
+        tracing::warn!(path = %path.display(), %error, "could not keep the probe result; the next start probes again");
+    }
+    Ok(Probed { probe, from_cache: false })
+}
+
+impl Probe {
+    /// True when trying again would not find anything else until something changes. A processor that could, but did
+    /// not, or a QEMU that did not run at all, may only have met a bad moment: such a result is not kept.
+    fn is_conclusive(&self) -> bool {
+        let kvm_settled = self.kvm.passed() || self.device != KvmDevice::Opens || self.cpu_flag.is_none();
+        self.tcg.passed() && kvm_settled
+    }
+}
+
+fn open_device() -> KvmDevice {
+    match std::fs::File::options().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => KvmDevice::Opens,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => KvmDevice::Absent,
+        Err(error) => KvmDevice::Refused { reason: error.to_string() },
+    }
+}
+
+fn kvm_modules() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/sys/module") else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.starts_with("kvm"))
+        .take(16)
+        .collect();
+    names.sort();
+    names
+}
+
+/// The id of this boot of the kernel; empty when the kernel does not tell.
+pub(crate) fn boot_id() -> String {
+    kernel_text("/proc/sys/kernel/random/boot_id")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::qemu::QemuVersion;
+
+    pub(crate) const PASSED: BootOutcome = BootOutcome::Passed;
+    pub(crate) const FAILED: BootOutcome = BootOutcome::TimedOut;
+
+    /// A probe as it could have come out.
+    pub(crate) fn probe(flag: Option<&str>, modules: &[&str], kvm: BootOutcome, tcg: BootOutcome) -> Probe {
+        let boot = |outcome| Boot { outcome, elapsed_ms: 42, detail: "as the test says".into() };
+        Probe {
+            qemu: QemuBinary {
+                path: "/usr/bin/qemu-system-x86_64".into(),
+                version: QemuVersion { major: 10, minor: 0 },
+                version_text: "10.0.2".into(),
+                size_bytes: 1,
+                modified_ns: 2,
+            },
+            device: KvmDevice::Opens,
+            cpu_flag: flag.map(str::to_owned),
+            modules: modules.iter().map(|name| (*name).to_owned()).collect(),
+            kvm: boot(kvm),
+            tcg: boot(tcg),
+            probed_at_unix_ms: 1_700_000_000_000,
+        }
+    }
+
+    #[test]
+    fn only_settled_results_are_kept() {
+        assert!(probe(Some("vmx"), &[], PASSED, PASSED).is_conclusive());
+        assert!(probe(None, &["kvm_pvm"], FAILED, PASSED).is_conclusive());
+        assert!(!probe(Some("vmx"), &[], FAILED, PASSED).is_conclusive(), "may have been a busy moment");
+        assert!(!probe(None, &[], FAILED, FAILED).is_conclusive(), "may have been a busy moment");
+    }
+}

@@ -1,0 +1,171 @@
+//! Installs Debian into a folder. The only caller of `mmdebstrap`.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::spec::RootfsSpec;
+use crate::apt;
+use crate::error::ImageError;
+use crate::progress::Reporter;
+use crate::store::Staging;
+use crate::tool::{Run, Tool, ToolError};
+
+/// A large template on a slow line and a slow machine.
+const LIMIT: Duration = Duration::from_secs(60 * 60);
+const SETTINGS: &str = "apt.conf";
+
+/// Serve the installation only; `customise` removes them from the finished system. Lists and packages are fetched by
+/// root, because no other user may look into the staging folder.
+const BUILD_SETTINGS: &str =
+    "APT::Sandbox::User \"root\";\nAcquire::Languages \"none\";\nAcquire::Retries \"3\";\n";
+
+/// What mmdebstrap shall not do: refuse the folder because we put something there, guess keys we name ourselves,
+/// throw away downloaded packages.
+const SKIP: &str = "--skip=check/empty,check/signed-by,essential/unlink,cleanup/apt/cache";
+
+/// Installs what `spec` asks for into `root` of the staging folder.
+pub(super) async fn install(
+    staging: &Staging,
+    spec: &RootfsSpec,
+    sources: &[String],
+    reporter: Reporter<'_>,
+) -> Result<(), ImageError> {
+    let settings = staging.path().join(SETTINGS);
+    let content = format!("{}{BUILD_SETTINGS}", apt::reachability_settings().await?);
+    fs::write(&settings, content).map_err(|error| ImageError::io("writing settings for apt", error))?;
+
+    let packages: Vec<&str> = spec.packages.iter().map(|package| package.as_str()).collect();
+    let mut run = Run::new(Tool::Mmdebstrap, LIMIT)
+        .args(["--mode=root", "--format=directory", "--variant=minbase", "--verbose", SKIP])
+        .arg(format!("--aptopt={}", settings.display()))
+        .arg(format!("--include={}", packages.join(",")))
+        .arg(spec.suite.as_str())
+        .arg(staging.path().join("root"))
+        .args(sources)
+        .in_own_namespace();
+    if let Some(lock) = staging.lock() {
+        run = run.holding(lock);
+    }
+    let mut stages = Stages::default();
+    let result = run
+        .output_watched(|line| {
+            if let Some((fraction, message)) = stages.read(line) {
+                reporter.at(fraction, message);
+            }
+        })
+        .await;
+    let forget_packages = match &result {
+        Err(ToolError::DiskFull { .. }) => true,
+        // A package that we kept may be damaged: the next try downloads all of them again.
+        Err(ToolError::Failed { tail, .. }) => tail.contains("dpkg-deb"),
+        _ => false,
+    };
+    if forget_packages {
+        let archives = staging.path().join(crate::store::PackageCache::IN_STAGING);
+        let forgotten = fs::remove_dir_all(archives).and_then(|()| staging.packages().clear());
+        forgotten.map_err(|error| ImageError::io("forgetting downloaded packages", error))?;
+    }
+    result.map(drop).map_err(ImageError::from)
+}
+
+/// Removes what only the installation needed.
+pub(super) fn clean_up(folder: &Path) -> io::Result<()> {
+    fs::remove_file(folder.join(SETTINGS))
+}
+
+/// Follows mmdebstrap by what it says. Most of the time goes into unpacking and setting up packages, twice: first the
+/// essential ones, then the rest.
+#[derive(Debug, Default)]
+struct Stages {
+    range: (f32, f32),
+    packages: u32,
+    done: u32,
+}
+
+impl Stages {
+    fn read(&mut self, line: &str) -> Option<(f32, String)> {
+        if let Some(stage) = line.strip_prefix("I: ") {
+            let (range, message) = if stage.starts_with("running apt-get update") {
+                ((0.02, 0.08), "fetching package lists")
+            } else if stage.starts_with("downloading packages") {
+                ((0.08, 0.2), "downloading essential packages")
+            } else if stage.starts_with("extracting archives") {
+                ((0.2, 0.3), "unpacking essential packages")
+            } else if stage.starts_with("installing essential") {
+                ((0.3, 0.5), "installing essential packages")
+            } else if stage.starts_with("installing remaining") {
+                ((0.5, 0.83), "downloading and installing packages")
+            } else if stage.starts_with("cleaning") {
+                ((0.83, 0.85), "cleaning up")
+            } else {
+                return None;
+            };
+            self.range = range;
+            self.done = 0;
+            return Some((range.0, message.to_owned()));
+        }
+        if let Some(count) =
+            line.split_once(" newly installed").and_then(|(before, _)| before.rsplit(' ').next())
+        {
+            self.packages = count.parse().ok()?;
+            return None;
+        }
+        let message = package_step(line)?;
+        self.done += 1;
+        // Each package is fetched, unpacked and set up.
+        let share = self.done as f32 / (3 * self.packages.max(1)) as f32;
+        let (from, to) = self.range;
+        Some((from + (to - from) * share.min(1.0), message))
+    }
+}
+
+/// What happens to which package, if the line is about one.
+fn package_step(line: &str) -> Option<String> {
+    if let Some(fetched) = line.strip_prefix("Get:") {
+        // Number, site, suite, architecture, name, architecture, version, size, unit. Lists have fewer words.
+        let words: Vec<&str> = fetched.split_whitespace().collect();
+        return (words.len() == 9).then(|| format!("downloading {}", words[4]));
+    }
+    [("Unpacking ", "unpacking"), ("Setting up ", "setting up")].iter().find_map(|(start, verb)| {
+        let name = line.strip_prefix(start)?.split_whitespace().next()?;
+        Some(format!("{verb} {name}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_only_moves_forward() {
+        let mut stages = Stages::default();
+        let mut last = 0.0;
+        let mut messages = Vec::new();
+        for line in [
+            "I: running apt-get update...",
+            "Get:1 http://m/debian bookworm InRelease [151 kB]",
+            "Get:2 http://m/debian bookworm/main amd64 Packages [8793 kB]",
+            "I: downloading packages with apt...",
+            "0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded.",
+            "Get:1 http://m/debian bookworm/main amd64 zlib1g amd64 1:1.2.13.dfsg-1 [86.7 kB]",
+            "I: extracting archives...",
+            "I: installing essential packages...",
+            "Unpacking zlib1g:amd64 (1:1.2) ...",
+            "Setting up zlib1g:amd64 (1:1.2) ...",
+            "something else",
+            "I: installing remaining packages inside the chroot...",
+            "I: cleaning package lists...",
+        ] {
+            if let Some((fraction, message)) = stages.read(line) {
+                assert!(fraction >= last, "{line}");
+                last = fraction;
+                messages.push(message);
+            }
+        }
+        assert!(messages.contains(&"setting up zlib1g:amd64".to_owned()), "{messages:?}");
+        assert!(messages.contains(&"downloading zlib1g".to_owned()), "{messages:?}");
+        assert!(!messages.iter().any(|message| message.contains("http")), "{messages:?}");
+    }
+}

@@ -1,0 +1,289 @@
+//! Which pages of a guest's RAM its VM has written since the RAM file was mapped privately.
+//!
+//! The kernel replaces a page of a private file mapping by an anonymous one at the first write, so "present or
+//! swapped, and not of a file" is "changed". Linux 6.7 answers that for a whole range in one call
+//! (`PAGEMAP_SCAN`); older kernels are asked page by page through `/proc/PID/pagemap`. What is reported in excess is
+//! harmless: its bytes are read from the process all the same.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::PAGE_BYTES;
+use crate::mapping::{GuestMemory, Sharing};
+
+/// Regions taken from the kernel per call: 96 KiB of buffer.
+const REGIONS_PER_CALL: usize = 4096;
+
+/// Pages taken from `/proc/PID/pagemap` per read: 256 KiB of buffer, 128 MiB of RAM.
+const ENTRIES_PER_READ: usize = 32768;
+
+/// Why the changed pages could not be told.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// The VMM ended before or while it was asked. No answer can be trusted.
+    #[error("the VMM process {pid} has ended")]
+    Gone {
+        /// The process asked.
+        pid: u32,
+    },
+    /// The RAM is shared with its file: it has no private pages, and the file is what the guest sees.
+    #[error("the memory of process {pid} is shared with its file and needs no capture")]
+    Shared {
+        /// The process asked.
+        pid: u32,
+    },
+    /// The kernel refused.
+    #[error("could not scan the memory of process {pid}")]
+    Scan {
+        /// The process asked.
+        pid: u32,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl GuestMemory {
+    /// Ranges of the RAM (offsets from its beginning) that differ, or may differ, from the file: ascending, apart from
+    /// each other, in whole pages. The VM should be paused; of one that runs, the answer is out of date.
+    pub fn changed(&self) -> Result<Vec<Range<u64>>, ScanError> {
+        if self.sharing() == Sharing::Shared {
+            return Err(ScanError::Shared { pid: self.pid() });
+        }
+        let failed = |source| ScanError::Scan { pid: self.pid(), source };
+        let ranges = match self.scan_by_ioctl().map_err(failed)? {
+            Some(ranges) => ranges,
+            None => self.scan_by_pagemap().map_err(failed)?,
+        };
+        // An ended process has no pages at all, which looks like "nothing changed". Alive now means alive then.
+        if !self.is_alive() {
+            return Err(ScanError::Gone { pid: self.pid() });
+        }
+        Ok(ranges)
+    }
+
+    /// `None` where the kernel does not know the call.
+    fn scan_by_ioctl(&self) -> io::Result<Option<Vec<Range<u64>>>> {
+        static UNKNOWN_TO_KERNEL: AtomicBool = AtomicBool::new(false);
+        if UNKNOWN_TO_KERNEL.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let end = self.address() + self.length();
+        let mut regions = vec![PageRegion::default(); REGIONS_PER_CALL];
+        let mut ranges = Vec::new();
+        let mut start = self.address();
+        while start < end {
+            let mut question = ScanArguments {
+                size: size_of::<ScanArguments>() as u64,
+                start,
+                end,
+                regions: regions.as_mut_ptr() as u64,
+                regions_length: regions.len() as u64,
+                category_inverted: IS_FILE,
+                category_mask: IS_FILE,
+                category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+                ..ScanArguments::default()
+            };
+            // SAFETY: the argument is a `struct pm_scan_arg` of the size it states; the kernel writes at most
+            // `regions_length` entries to `regions`, which live until after the call.
+            let filled = unsafe { libc::ioctl(self.pagemap().as_raw_fd(), PAGEMAP_SCAN, &raw mut question) };
+            if filled < 0 {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::ENOTTY) if ranges.is_empty() => {
+                        UNKNOWN_TO_KERNEL.store(true, Ordering::Relaxed);
+                        return Ok(None);
+                    }
+                    _ => return Err(error),
+                }
+            }
+            let filled = &regions[..regions.len().min(filled as usize)];
+            // Linux 6.18 leaves `walk_end` behind the last region when its own buffer of 512 regions ran over, so go by
+            // whichever is further: what lies before a reported region has been walked.
+            let walked = question.walk_end.max(filled.last().map_or(0, |last| last.end));
+            if walked <= start {
+                return Err(io::Error::other("the kernel's scan of the memory does not advance"));
+            }
+            for region in filled {
+                if region.start < start || region.end > end {
+                    return Err(io::Error::other("the kernel's scan of the memory is out of order"));
+                }
+                append(&mut ranges, region.start - self.address()..region.end - self.address());
+                start = region.end;
+            }
+            start = walked;
+        }
+        Ok(Some(ranges))
+    }
+
+    fn scan_by_pagemap(&self) -> io::Result<Vec<Range<u64>>> {
+        const ENTRY_BYTES: usize = 8;
+        const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+        const OF_FILE: u64 = 1 << 61;
+        let pages = self.length() / PAGE_BYTES;
+        let first = self.address() / PAGE_BYTES;
+        let mut buffer = vec![0; ENTRIES_PER_READ * ENTRY_BYTES];
+        let mut ranges = Vec::new();
+        let mut page = 0;
+        while page < pages {
+            let wanted = buffer.len().min((pages - page) as usize * ENTRY_BYTES);
+            let read = self.pagemap().read_at(&mut buffer[..wanted], (first + page) * ENTRY_BYTES as u64)?;
+            if read < ENTRY_BYTES {
+                // End of file is how the kernel says that the process is gone; `changed` asks again and reports it.
+                return Ok(ranges);
+            }
+            for entry in buffer[..read].as_chunks::<ENTRY_BYTES>().0 {
+                let entry = u64::from_ne_bytes(*entry);
+                if entry & PRESENT_OR_SWAPPED != 0 && entry & OF_FILE == 0 {
+                    append(&mut ranges, page * PAGE_BYTES..(page + 1) * PAGE_BYTES);
+                }
+                page += 1;
+            }
+        }
+        Ok(ranges)
+    }
+}
+
+/// Adds a range after all others, growing the last one when they touch.
+fn append(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == next.start => last.end = next.end,
+        _ => ranges.push(next),
+    }
+}
+
+const IS_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::c_ulong = (0b11 << 30)
+    | ((size_of::<ScanArguments>() as libc::c_ulong) << 16)
+    | ((b'f' as libc::c_ulong) << 8)
+    | 16;
+
+/// `struct pm_scan_arg` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_length: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Debug, Default, Clone)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// Maps `file` privately into this very process for as long as the value lives.
+    struct Mapped {
+        address: *mut u8,
+        length: usize,
+    }
+
+    impl Mapped {
+        fn new(file: &File, length: usize) -> Mapped {
+            use rustix::mm::{MapFlags, ProtFlags};
+            // SAFETY: a fresh mapping at an address the kernel picks; nothing else refers to it.
+            let address = unsafe {
+                rustix::mm::mmap(
+                    std::ptr::null_mut(),
+                    length,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE,
+                    file,
+                    0,
+                )
+            };
+            Mapped { address: address.unwrap().cast(), length }
+        }
+
+        fn write(&mut self, offset: usize, value: u8) {
+            assert!(offset < self.length);
+            // SAFETY: inside the mapping, which lives as long as `self`.
+            unsafe { self.address.add(offset).write_volatile(value) };
+        }
+
+        fn read(&self, offset: usize) -> u8 {
+            assert!(offset < self.length);
+            // SAFETY: inside the mapping, which lives as long as `self`.
+            unsafe { self.address.add(offset).read_volatile() }
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: this value made the mapping and nothing borrows from it.
+            unsafe { rustix::mm::munmap(self.address.cast(), self.length) }.unwrap();
+        }
+    }
+
+    #[test]
+    fn both_ways_of_asking_agree() {
+        let length = 512 * PAGE_BYTES;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length).unwrap();
+        file.write_all_at(&[7; 3 * PAGE_BYTES as usize], 100 * PAGE_BYTES).unwrap();
+        let mut mapped = Mapped::new(&file, length as usize);
+        let memory = GuestMemory::find(std::process::id(), &file).unwrap();
+        assert_eq!(memory.address(), mapped.address as u64);
+        assert_eq!(memory.changed().unwrap(), []);
+
+        for page in [0, 1, 2, 100, 200, 201, 511] {
+            mapped.write(page * PAGE_BYTES as usize + 17, page as u8);
+        }
+        assert_eq!(mapped.read(101 * PAGE_BYTES as usize), 7, "a page that was only read is of the file");
+        let pages = |from: u64, to: u64| from * PAGE_BYTES..to * PAGE_BYTES;
+        let expected = vec![pages(0, 3), pages(100, 101), pages(200, 202), pages(511, 512)];
+        assert_eq!(memory.scan_by_pagemap().unwrap(), expected);
+        if let Some(ranges) = memory.scan_by_ioctl().unwrap() {
+            assert_eq!(ranges, expected);
+        } else {
+            eprintln!("SKIPPED: this kernel has no PAGEMAP_SCAN; only /proc/PID/pagemap was tried");
+        }
+    }
+
+    #[test]
+    fn more_regions_than_one_call_returns() {
+        let pages = 3 * REGIONS_PER_CALL;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(pages as u64 * PAGE_BYTES).unwrap();
+        let mut mapped = Mapped::new(&file, pages * PAGE_BYTES as usize);
+        let expected: Vec<_> =
+            (0..pages as u64).step_by(2).map(|page| page * PAGE_BYTES..(page + 1) * PAGE_BYTES).collect();
+        for range in &expected {
+            mapped.write(range.start as usize, 1);
+        }
+        let memory = GuestMemory::find(std::process::id(), &file).unwrap();
+        let check = |ranges: Vec<Range<u64>>| {
+            let differ = ranges.iter().zip(&expected).find(|(found, expected)| found != expected);
+            assert_eq!((ranges.len(), differ), (expected.len(), None));
+        };
+        check(memory.scan_by_pagemap().unwrap());
+        check(memory.changed().unwrap());
+    }
+}

@@ -1,0 +1,256 @@
+//! Bakes a template: boots it once, warms it, and keeps that instant as the snapshot every sandbox is restored from.
+//!
+//! The key of a bake is the digest of everything that went into it: disk, kernel, initramfs (and with it our own guest program),
+//! engine, size and warm-up. When any of them changes the key changes, and the next use bakes anew.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::{MachineShape, SnapshotId, TemplateName};
+use guest_link::client::{ExecLimits, Flush, Link};
+use guest_link::message::ProcessSpec;
+use image::template::TemplateSpec;
+use image::{KernelSource, Progress, Reuse, Step};
+use machine::{BootPlan, SaveTarget, Vm};
+use sha2::{Digest, Sha256};
+use storage::{Durability, clone_file};
+
+use crate::berth::{Berth, open_disk};
+use crate::driver::cold::{create_memory, first_link};
+use crate::error::NodeError;
+use crate::identity::random;
+use crate::node::Shared;
+use crate::save::{self, silence, staged_targets};
+use crate::snapshots::{self, Pin, Purpose};
+
+/// How long one warm-up command may take.
+const WARM_PATIENCE: Duration = Duration::from_secs(120);
+/// What is kept of a warm-up command's words for an error.
+const WARM_OUTPUT_BYTES: usize = 4096;
+
+/// How far a template is.
+#[derive(Debug, Clone)]
+pub struct BakeProgress {
+    /// Its name.
+    pub template: TemplateName,
+    /// What is being done.
+    pub stage: BakeStage,
+}
+
+/// The steps of making a template.
+#[derive(Debug, Clone)]
+pub enum BakeStage {
+    /// Making the parts it boots from.
+    Image(Step),
+    /// Its first and only boot.
+    Booting,
+    /// Running a warm-up command.
+    Warming(String),
+    /// Saving and summing it.
+    Saving,
+    /// Done.
+    Ready,
+}
+
+/// The kernel and initramfs that every machine boots from.
+#[derive(Debug, Clone)]
+pub(crate) struct BootFiles {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initramfs: PathBuf,
+    digest: String,
+}
+
+/// Makes or finds the kernel and the initramfs.
+pub(crate) async fn boot_files(shared: &Shared, progress: &dyn Progress) -> Result<BootFiles, NodeError> {
+    let failed = |source: image::ImageError| NodeError::Build {
+        template: TemplateName::parse("kernel").unwrap_or_else(|_| unreachable!("a constant name is valid")),
+        source: Box::new(source),
+    };
+    let mut known = shared.boot_files.lock().await;
+    if let Some(files) = &*known {
+        return Ok(files.clone());
+    }
+    let kernel = shared.images.kernel(&KernelSource::default(), progress).await.map_err(failed)?;
+    let initramfs = shared.images.initramfs(&kernel, progress).await.map_err(failed)?;
+    let files = BootFiles {
+        kernel: kernel.path.clone(),
+        initramfs: initramfs.path.clone(),
+        digest: format!("{} {}", kernel.digest, initramfs.digest),
+    };
+    *known = Some(files.clone());
+    Ok(files)
+}
+
+type Report<'a> = &'a (dyn Fn(BakeProgress) + Send + Sync);
+
+/// The snapshot of a template, baked if this is its first use. Concurrent first uses bake once.
+pub(crate) async fn ensure(
+    shared: &Arc<Shared>,
+    spec: &TemplateSpec,
+    report: Report<'_>,
+) -> Result<Pin, NodeError> {
+    let name = TemplateName::parse(&spec.name).map_err(|error| NodeError::Build {
+        template: TemplateName::parse("unnamed").unwrap_or_else(|_| unreachable!("a constant name is valid")),
+        source: Box::new(error),
+    })?;
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| NodeError::Build {
+        template: name.clone(),
+        source,
+    };
+    let vcpus = u8::try_from(spec.vcpus).unwrap_or(u8::MAX);
+    let shape = MachineShape::new(vcpus, spec.memory_mib).map_err(|error| failed(Box::new(error)))?;
+    let turn = shared.bakes.turn(&name);
+    let _turn = turn.lock().await;
+
+    let stages = |stage| report(BakeProgress { template: name.clone(), stage });
+    let steps = |step: Step| stages(BakeStage::Image(step));
+    let files = boot_files(shared, &steps).await?;
+    let rootfs = shared
+        .images
+        .rootfs(&spec.rootfs, Reuse::IfPresent, &steps)
+        .await
+        .map_err(|error| failed(Box::new(error)))?;
+    let key = key(&[
+        &files.digest,
+        &rootfs.digest.to_string(),
+        &format!("{:?}", shared.engine.fingerprint()),
+        &format!("{shape:?} {:?}", spec.warm),
+    ]);
+    if let Some(pin) = shared.snapshots.template(&name, &key) {
+        return Ok(pin);
+    }
+    let bake = Bake { shared, name: &name, shape, files: &files, rootfs: rootfs.path, warm: &spec.warm };
+    let pin = bake.run(key.clone(), &stages).await?;
+    for outdated in shared.snapshots.outdated_templates(&name, &key) {
+        tracing::info!(template = %name, snapshot.id = %outdated, "template {name} was baked anew; its old snapshot goes");
+        shared.snapshots.delete(&outdated)?;
+    }
+    stages(BakeStage::Ready);
+    Ok(pin)
+}
+
+fn key(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+struct Bake<'a> {
+    shared: &'a Arc<Shared>,
+    name: &'a TemplateName,
+    shape: MachineShape,
+    files: &'a BootFiles,
+    rootfs: PathBuf,
+    warm: &'a [Vec<String>],
+}
+
+impl Bake<'_> {
+    async fn run(&self, key: String, stages: &(dyn Fn(BakeStage) + Send + Sync)) -> Result<Pin, NodeError> {
+        let shared = self.shared;
+        let staged = shared.snapshots.stage()?;
+        let targets = staged_targets(&staged)?;
+        let disk = staged.path(snapshots::DISK)?;
+        // Memory and sums, and some room for the guest's own writes while it is warmed.
+        shared.pool.require_free(self.shape.memory_bytes() + (64 << 20)).map_err(|error| {
+            tracing::warn!(%error, "no room to bake template {}", self.name);
+            NodeError::NoSpace { what: "the template" }
+        })?;
+        clone_file(&self.rootfs, &disk)?;
+        let memory = create_memory(&targets.memory, self.shape.memory_bytes())?;
+        let directory = shared.paths.waiting().join(format!("bake-{}", random_name()?));
+        let mut berth = Berth::take(&shared.network, directory).await?;
+        let baked = async {
+            stages(BakeStage::Booting);
+            let plan = BootPlan {
+                place: shared.names.place(&berth.directory, berth.slot),
+                shape: self.shape,
+                kernel: self.files.kernel.clone(),
+                initramfs: self.files.initramfs.clone(),
+                memory,
+                disk: open_disk(&disk)?,
+                tap: berth.tap.take(),
+            };
+            let vm = shared.engine.boot(plan).await?;
+            let saved = self.warm_and_save(&*vm, &targets, stages).await;
+            vm.kill().await;
+            saved
+        }
+        .await;
+        berth.remove(&shared.network).await;
+        baked?;
+
+        let name = self.name.clone();
+        let shape = self.shape;
+        tokio::task::block_in_place(|| {
+            let memory_sums = save::memory_sums(&targets.memory, None, &machine::Saved::default())?;
+            let disk_sums = save::disk_sums(&disk, None)?;
+            save::write_sums(&staged, &memory_sums, &disk_sums)?;
+            let id = SnapshotId::from_random(random().map_err(NodeError::host("make an id"))?);
+            let fingerprint = shared.engine.fingerprint().clone();
+            let about = snapshots::about(Purpose::Template { key }, name, fingerprint, shape);
+            shared.snapshots.commit(staged, &id, about, Durability::Synced)
+        })
+    }
+
+    async fn warm_and_save(
+        &self,
+        vm: &dyn Vm,
+        targets: &save::Targets,
+        stages: &(dyn Fn(BakeStage) + Send + Sync),
+    ) -> Result<(), NodeError> {
+        let link = first_link(vm, self.shared.config.boot_patience, None).await?;
+        for command in self.warm {
+            stages(BakeStage::Warming(command.join(" ")));
+            self.warm_up(&link, command).await?;
+        }
+        stages(BakeStage::Saving);
+        link.sync().await.map_err(NodeError::guest("flush its file systems"))?;
+        silence(&link, Flush::FileSystems).await?;
+        vm.pause().await?;
+        let devices = save::create_devices(&targets.devices)?;
+        vm.save(SaveTarget { memory: None, devices }).await?;
+        Ok(())
+    }
+
+    async fn warm_up(&self, link: &Link, command: &[String]) -> Result<(), NodeError> {
+        let limits = ExecLimits { stdout_bytes_max: WARM_OUTPUT_BYTES, stderr_bytes_max: WARM_OUTPUT_BYTES };
+        let running = link.exec(ProcessSpec::argv(command.to_vec()), b"", limits);
+        let silent =
+            NodeError::GuestSilent { what: "finish a warm-up command", seconds: WARM_PATIENCE.as_secs() };
+        let output = tokio::time::timeout(WARM_PATIENCE, running)
+            .await
+            .map_err(|_| silent)?
+            .map_err(NodeError::guest("run a warm-up command"))?;
+        match output.exit.status.shell_code() {
+            0 => Ok(()),
+            code => Err(NodeError::Warm {
+                template: self.name.clone(),
+                command: command.join(" "),
+                status: format!("exit code {code}"),
+                output: String::from_utf8_lossy(&output.stderr).into_owned(),
+            }),
+        }
+    }
+}
+
+pub(crate) fn random_name() -> Result<String, NodeError> {
+    let bytes: [u8; 8] = random().map_err(NodeError::host("make a name"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// One turn per template, so that concurrent first uses wait for one bake.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    turns: std::sync::Mutex<std::collections::HashMap<TemplateName, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Turns {
+    fn turn(&self, name: &TemplateName) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(turns.entry(name.clone()).or_default())
+    }
+}

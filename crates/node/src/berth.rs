@@ -1,0 +1,82 @@
+//! A place for one machine: its directory, network and user id. Everything a machine holds on the host besides its process.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use machine::Place;
+use network::{GuestAddresses, Network, Slot};
+
+use crate::error::NodeError;
+use crate::paths::{make_directory, remove_directory};
+
+/// The directory and network of a machine. Explicitly kept or given up: a machine outlives the process that made its berth, so
+/// nothing happens on drop.
+#[derive(Debug)]
+pub(crate) struct Berth {
+    pub(crate) directory: PathBuf,
+    pub(crate) slot: Slot,
+    pub(crate) addresses: GuestAddresses,
+    /// The network card, until a machine process has it.
+    pub(crate) tap: Option<OwnedFd>,
+}
+
+/// Names and user ids of this node's machine processes.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    /// Distinguishes this data directory from others on the host.
+    pub(crate) tag: String,
+    pub(crate) uid_base: u32,
+}
+
+impl Names {
+    /// User ids lie far above those of people and services; each data directory has a range of its own.
+    pub(crate) fn new(tag: &str) -> Self {
+        const FIRST_UID: u32 = 1_000_000_000;
+        const UIDS_PER_NODE: u32 = 16_384;
+        let number = u32::from_str_radix(tag, 16).unwrap_or(0) % 60_000;
+        Self { tag: tag.to_owned(), uid_base: FIRST_UID + number * UIDS_PER_NODE }
+    }
+
+    /// The start of every process name of this node.
+    pub(crate) fn prefix(&self) -> String {
+        format!("pandastack-{}-", self.tag)
+    }
+
+    pub(crate) fn place(&self, directory: &Path, slot: Slot) -> Place {
+        Place {
+            directory: directory.to_owned(),
+            name: format!("{}{slot}", self.prefix()),
+            uid: self.uid_base + slot.get() % 16_384,
+        }
+    }
+}
+
+impl Berth {
+    /// Makes the directory, or uses one that is there, and takes a network.
+    pub(crate) async fn take(network: &Network, directory: PathBuf) -> Result<Self, NodeError> {
+        make_directory(&directory).map_err(NodeError::host("make a machine's directory"))?;
+        let lease = network.acquire().await?;
+        Ok(Self { directory, slot: lease.slot, addresses: lease.addresses, tap: Some(lease.tap) })
+    }
+
+    /// Gives up the network and removes the directory.
+    pub(crate) async fn remove(self, network: &Network) {
+        self.leave(network).await;
+        if let Err(error) = remove_directory(&self.directory) {
+            tracing::warn!(%error, "a machine's directory stays until the next start");
+        }
+    }
+
+    /// Gives up the network only: the directory holds a sandbox that goes on without a machine.
+    pub(crate) async fn leave(&self, network: &Network) {
+        if let Err(error) = network.release(self.slot).wait().await {
+            tracing::warn!(slot = self.slot.get(), %error, "network slot {} could not be given back", self.slot);
+        }
+    }
+}
+
+/// Opens a machine's disk for it.
+pub(crate) fn open_disk(path: &Path) -> Result<File, NodeError> {
+    File::options().read(true).write(true).open(path).map_err(NodeError::host("open a disk"))
+}

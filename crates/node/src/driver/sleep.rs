@@ -1,0 +1,187 @@
+//! Putting a sandbox to sleep and waking it.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use domain::lifecycle::{Phase, Request, Verdict};
+use guest_link::client::Flush;
+use storage::Durability;
+
+use super::{Driver, Running};
+use crate::berth::Berth;
+use crate::error::NodeError;
+use crate::hibernation::{self, Image};
+use crate::identity::Who;
+use crate::record::MemoryBase;
+use crate::restore::{self, LiveMachine};
+use crate::save::{self, Afterwards, SaveTimings, Subject, Targets};
+
+impl Driver {
+    pub(super) async fn hibernate(&mut self) -> Result<SaveTimings, NodeError> {
+        let before = self.record.phase;
+        match before.on(Request::Hibernate) {
+            Verdict::Already => return Ok(SaveTimings::default()),
+            Verdict::Refuse => return self.refuse(Request::Hibernate),
+            Verdict::Go(_) => {}
+        }
+        if before == Phase::Running {
+            self.link().await?;
+        }
+        self.enter(Phase::Hibernating, Durability::Unsynced)?;
+        match self.save_image(before).await {
+            Ok((image, timings)) => {
+                self.fall_asleep(image).await?;
+                Ok(timings)
+            }
+            Err(error) => {
+                let keep = self.record.own_memory().map(str::to_owned);
+                if let Err(error) = hibernation::remove_leftovers(&self.directory, keep.as_deref()) {
+                    tracing::warn!(sandbox.id = %self.record.id, %error, "parts of a failed hibernation stay on disk");
+                }
+                self.enter(before, Durability::Unsynced)?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn save_image(&mut self, before: Phase) -> Result<(Image, SaveTimings), NodeError> {
+        let memory = self.memory_source()?;
+        let names = Image::names(self.record.generation);
+        let targets = Targets {
+            memory: self.directory.join(&names.0),
+            devices: self.directory.join(&names.1),
+            disk: None,
+        };
+        let disk = self.disk();
+        let paused = before == Phase::Paused;
+        let Some(running) = &self.running else { return self.refuse(Request::Hibernate) };
+        let subject = Subject {
+            vm: &*running.vm,
+            link: running.link.as_ref().filter(|_| !paused),
+            memory: &memory,
+            disk: &disk,
+        };
+        let (saved, timings) =
+            save::take(&subject, &targets, Flush::FileSystems, Afterwards::StayPaused).await?;
+        let fingerprint = self.shared.engine.fingerprint().clone();
+        let committed = tokio::task::block_in_place(|| {
+            let sums = save::memory_sums(&targets.memory, self.base_sums(), &saved)?;
+            Image::commit(&self.directory, names, &sums, fingerprint)
+        });
+        match committed {
+            Ok(image) => Ok((image, timings)),
+            Err(error) => {
+                if !paused {
+                    running.vm.resume().await?;
+                    if let Some(link) = &running.link {
+                        link.resume();
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The image is whole: the machine may end.
+    async fn fall_asleep(&mut self, image: Image) -> Result<(), NodeError> {
+        let running = self.running.take();
+        self.record.memory = MemoryBase::Own(image.memory);
+        self.enter(Phase::Hibernated, Durability::Synced)?;
+        if let Some(running) = running {
+            running.vm.kill().await;
+            running.berth.leave(&self.shared.network).await;
+        }
+        self.remove_old_memory();
+        Ok(())
+    }
+
+    /// Removes memory of earlier sleeps that no machine maps any more.
+    fn remove_old_memory(&self) {
+        let keep = self.record.own_memory();
+        let listed = std::fs::read_dir(&self.directory);
+        for entry in listed.into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let old = name.starts_with("memory.") && keep.is_none_or(|keep| !name.starts_with(keep));
+            if old && let Err(error) = std::fs::remove_file(entry.path()) {
+                tracing::warn!(sandbox.id = %self.record.id, %error, "old memory of sandbox {} stays", self.record.id);
+            }
+        }
+    }
+
+    pub(super) async fn wake(&mut self) -> Result<(), NodeError> {
+        match self.record.phase.on(Request::Wake) {
+            Verdict::Already => return Ok(()),
+            Verdict::Refuse => return self.refuse(Request::Wake),
+            Verdict::Go(Phase::Running) => return self.resume().await,
+            Verdict::Go(_) => {}
+        }
+        let damaged = || NodeError::Damaged { what: "its hibernation image is not there".to_owned() };
+        let image = Image::read(&self.directory).ok_or_else(damaged)?;
+        image.fingerprint.fits(self.shared.engine.fingerprint())?;
+        tokio::task::block_in_place(|| image.verify(&self.directory))?;
+        let shared = Arc::clone(&self.shared);
+        let _turn = shared.restore_turn().await?;
+        self.enter(Phase::Waking, Durability::Unsynced)?;
+        let berth = match Berth::take(&self.shared.network, self.directory.clone()).await {
+            Ok(berth) => berth,
+            Err(error) => {
+                self.enter(Phase::Hibernated, Durability::Unsynced)?;
+                return Err(error);
+            }
+        };
+        self.wake_in(image, berth).await
+    }
+
+    async fn wake_in(&mut self, image: Image, mut berth: Berth) -> Result<(), NodeError> {
+        let vm = match self.load_image(&image, &mut berth).await {
+            Ok(vm) => vm,
+            Err(error) => {
+                // The guest has not run: the image is as good as before.
+                berth.leave(&self.shared.network).await;
+                hibernation::withdraw_waking(&self.directory)
+                    .map_err(NodeError::host("keep the hibernation image"))?;
+                self.enter(Phase::Hibernated, Durability::Unsynced)?;
+                return Err(error);
+            }
+        };
+        self.record.vm = Some(vm.record());
+        self.record.slot = Some(berth.slot.get());
+        self.record
+            .write(&self.directory, Durability::Unsynced)
+            .map_err(NodeError::host("write down the machine"))?;
+        hibernation::retire(&self.directory).map_err(NodeError::host("retire the hibernation image"))?;
+        let patience = self.shared.config.guest_patience;
+        match restore::enliven(vm, &self.record.id, Who::Same, berth.addresses, patience).await {
+            Ok(LiveMachine { vm, link }) => {
+                self.running = Some(Running { vm, link: Some(link), berth, pin: None });
+                self.record.memory = MemoryBase::Own(image.memory);
+                self.enter(Phase::Running, Durability::Unsynced)?;
+                hibernation::remove_leftovers(&self.directory, self.record.own_memory())
+                    .map_err(NodeError::host("remove the used hibernation image"))
+            }
+            Err(error) => {
+                berth.leave(&self.shared.network).await;
+                self.machine_ended(format!("it did not wake: {error}")).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn load_image(&self, image: &Image, berth: &mut Berth) -> Result<Arc<dyn machine::Vm>, NodeError> {
+        let directory = self.directory.clone();
+        let noted = tokio::task::spawn_blocking(move || hibernation::note_waking(&directory));
+        let memory = self.directory.join(&image.memory);
+        let prepared =
+            restore::prepare_own(&*self.shared.engine, &self.shared.names, berth, self.record.shape, &memory)
+                .await;
+        let noted = noted.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        let prepared = prepared?;
+        if let Err(error) = noted {
+            prepared.discard().await;
+            return Err(NodeError::host("note the waking")(error));
+        }
+        let devices =
+            File::open(self.directory.join(&image.devices)).map_err(NodeError::host("open the devices"))?;
+        Ok(prepared.load(devices).await?)
+    }
+}

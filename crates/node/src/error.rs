@@ -1,0 +1,198 @@
+//! Why something asked of a node was not done.
+
+use domain::lifecycle::{Phase, Request};
+use domain::{Mismatch, SandboxId, SnapshotId, TemplateName};
+use guest_link::client::{CallError, LinkError};
+use machine::{ControlError, StartError};
+use storage::{CloneError, LockError, PoolError, SnapshotError};
+
+/// Why a request to a node failed. Nothing is left behind, and nothing that was there is lost, unless a variant says so.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// There is no such sandbox.
+    #[error("there is no sandbox {0}")]
+    NoSandbox(SandboxId),
+    /// There is no such snapshot.
+    #[error("there is no snapshot {0}")]
+    NoSnapshot(SnapshotId),
+    /// The rules forbid it in this phase.
+    #[error("sandbox {id} is {phase:?} and cannot {request:?}")]
+    Refused {
+        /// The sandbox.
+        id: SandboxId,
+        /// What it is doing.
+        phase: Phase,
+        /// What was asked.
+        request: Request,
+    },
+    /// Its virtual machine ended by itself.
+    #[error("the machine of sandbox {id} ended: {reason}")]
+    Died {
+        /// The sandbox.
+        id: SandboxId,
+        /// How it ended.
+        reason: String,
+    },
+    /// Saved elsewhere or by another engine; it can be started from its disk.
+    #[error("the saved memory does not fit this host and can only be started from its disk")]
+    Unfit(#[from] Mismatch),
+    /// Saved files are not what was written.
+    #[error("the saved machine is damaged: {what}")]
+    Damaged {
+        /// Which part.
+        what: String,
+    },
+    /// The disk is full.
+    #[error("no space is left for {what}")]
+    NoSpace {
+        /// What needed it.
+        what: &'static str,
+    },
+    /// The guest did not answer in time.
+    #[error("the guest did not {what} within {seconds} s")]
+    GuestSilent {
+        /// What it should have done.
+        what: &'static str,
+        /// The deadline.
+        seconds: u64,
+    },
+    /// The guest answered that it cannot, or broke the protocol.
+    #[error("the guest could not {what}")]
+    Guest {
+        /// What it should have done.
+        what: &'static str,
+        /// Its reason.
+        #[source]
+        source: CallError,
+    },
+    /// The machine could not be started.
+    #[error("could not start the machine")]
+    Start(#[from] StartError),
+    /// The machine did not obey.
+    #[error("could not control the machine")]
+    Control(#[from] ControlError),
+    /// No network for it.
+    #[error("could not get a network")]
+    Network(#[from] network::AcquireError),
+    /// A template could not be built.
+    #[error("could not build template {template}")]
+    Build {
+        /// Its name.
+        template: TemplateName,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A template's warm-up command failed.
+    #[error("template {template} could not be warmed up: `{command}` ended with {status}: {output}")]
+    Warm {
+        /// Its name.
+        template: TemplateName,
+        /// The command.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// The tail of what it said.
+        output: String,
+    },
+    /// Someone else baked the template at the same time and failed.
+    #[error("baking the template failed: {0}")]
+    BakeFailed(String),
+    /// Snapshots on disk.
+    #[error("could not keep the snapshot")]
+    Snapshot(#[source] SnapshotError),
+    /// Another file operation.
+    #[error("could not {action}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The node is shutting down.
+    #[error("the node is shutting down")]
+    Closing,
+    /// More children than one fork may have.
+    #[error("a fork makes 1 to {max} children, not {asked}")]
+    ForkCount {
+        /// What was asked.
+        asked: usize,
+        /// The bound.
+        max: usize,
+    },
+}
+
+impl NodeError {
+    /// Turns an I/O error into one of ours, telling a full disk from the rest.
+    pub(crate) fn host(action: &'static str) -> impl Fn(std::io::Error) -> NodeError + Copy {
+        move |source| match storage::is_no_space(&source) {
+            true => NodeError::NoSpace { what: action },
+            false => NodeError::Host { action, source },
+        }
+    }
+
+    pub(crate) fn link(what: &'static str) -> impl Fn(LinkError) -> NodeError {
+        move |source| NodeError::Guest { what, source: source.into() }
+    }
+
+    pub(crate) fn guest(what: &'static str) -> impl Fn(CallError) -> NodeError {
+        move |source| NodeError::Guest { what, source }
+    }
+}
+
+impl From<SnapshotError> for NodeError {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::NoSpace => NodeError::NoSpace { what: "the snapshot" },
+            SnapshotError::Damaged { what, .. } => NodeError::Damaged { what: what.to_string() },
+            other => NodeError::Snapshot(other),
+        }
+    }
+}
+
+impl From<CloneError> for NodeError {
+    fn from(error: CloneError) -> Self {
+        match error {
+            CloneError::NoSpace => NodeError::NoSpace { what: "a clone" },
+            CloneError::TargetExists => {
+                NodeError::Host { action: "clone a file", source: std::io::ErrorKind::AlreadyExists.into() }
+            }
+            CloneError::Source(source) | CloneError::Target(source) => {
+                NodeError::Host { action: "clone a file", source }
+            }
+        }
+    }
+}
+
+/// Why a node could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process owns the data directory, or it cannot be used.
+    #[error("could not take the data directory")]
+    Lock(#[from] LockError),
+    /// No pool.
+    #[error("could not open the storage pool")]
+    Pool(#[from] PoolError),
+    /// The engine does not work here.
+    #[error("could not open the engine")]
+    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The network could not be set up.
+    #[error("could not open the network")]
+    Network(#[from] network::OpenError),
+    /// Snapshots cannot be read.
+    #[error("could not open the snapshots")]
+    Snapshots(#[from] SnapshotError),
+    /// Images cannot be kept.
+    #[error("could not open the image cache")]
+    Images(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A file operation failed.
+    #[error("could not {action}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}

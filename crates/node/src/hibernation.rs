@@ -1,0 +1,151 @@
+//! The image of a hibernated sandbox: its memory and devices, beside the disk they belong to.
+//!
+//! `hibernation.json` is the image: while it is there and trusted, memory and disk are of one instant. It is written last when
+//! hibernating and removed before the guest runs again, so that old memory never meets a newer disk. Removing a file is not
+//! durable by itself, so waking first leaves a durable note of the host's boot: after a crash of the host, an image with a note
+//! of another boot is not trusted.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use domain::EngineFingerprint;
+use memory::{Sums, What};
+use serde::{Deserialize, Serialize};
+use storage::durable::sync_directory;
+use storage::snapshot::Digest;
+use storage::{Durability, write_file};
+
+use crate::error::NodeError;
+use crate::stamp::{Stamp, boot_id};
+
+const IMAGE: &str = "hibernation.json";
+const WAKING: &str = "waking";
+
+/// What a hibernated sandbox is brought back from. Names are of files in its directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Image {
+    pub(crate) memory: String,
+    pub(crate) devices: String,
+    /// What it can be resumed with.
+    pub(crate) fingerprint: EngineFingerprint,
+    devices_digest: String,
+    stamps: HashMap<String, Stamp>,
+}
+
+impl Image {
+    /// Names of the files of one generation; different from those of any image that may still be mapped.
+    pub(crate) fn names(generation: u64) -> (String, String) {
+        (format!("memory.{generation}"), format!("devices.{generation}"))
+    }
+
+    /// Commits files that have been written: from here on the sandbox can be brought back from them. Blocks.
+    pub(crate) fn commit(
+        directory: &Path,
+        (memory, devices): (String, String),
+        sums: &Sums,
+        fingerprint: EngineFingerprint,
+    ) -> Result<Self, NodeError> {
+        let host = NodeError::host("save the hibernation image");
+        let sums_name = sums_name(&memory);
+        fs::write(directory.join(&sums_name), sums.encode()).map_err(host)?;
+        for name in [&memory, &devices, &sums_name, &crate::snapshots::DISK.to_owned()] {
+            File::open(directory.join(name)).and_then(|file| file.sync_all()).map_err(host)?;
+        }
+        sync_directory(directory).map_err(host)?;
+        let mut stamps = HashMap::new();
+        for name in [&memory, &devices, &sums_name] {
+            stamps.insert(name.clone(), Stamp::of(&directory.join(name)).map_err(host)?);
+        }
+        let devices_digest = Digest::of(&fs::read(directory.join(&devices)).map_err(host)?).to_string();
+        let image = Self { memory, devices, fingerprint, devices_digest, stamps };
+        let bytes = serde_json::to_vec(&image).map_err(io::Error::from).map_err(host)?;
+        write_file(&directory.join(IMAGE), &bytes, Durability::Synced).map_err(host)?;
+        Ok(image)
+    }
+
+    /// The image in a sandbox's directory, unless a guest may have run since it was written.
+    pub(crate) fn read(directory: &Path) -> Option<Self> {
+        match fs::read_to_string(directory.join(WAKING)) {
+            Ok(noted) if boot_id().is_ok_and(|boot| boot == noted) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return None,
+        }
+        serde_json::from_slice(&fs::read(directory.join(IMAGE)).ok()?).ok()
+    }
+
+    /// Makes sure that the files are the ones written. Costs nothing when nobody touched them since. Blocks.
+    pub(crate) fn verify(&self, directory: &Path) -> Result<(), NodeError> {
+        if self.stamps.iter().all(|(name, stamp)| stamp.still_holds(&directory.join(name))) {
+            return Ok(());
+        }
+        let damaged = |what: String| NodeError::Damaged { what };
+        let sums = self.sums(directory)?;
+        let memory =
+            File::open(directory.join(&self.memory)).map_err(|error| damaged(format!("memory: {error}")))?;
+        sums.verify(&memory, What::All).map_err(|error| damaged(format!("memory: {error}")))?;
+        let devices =
+            fs::read(directory.join(&self.devices)).map_err(|error| damaged(format!("devices: {error}")))?;
+        match Digest::of(&devices).to_string() == self.devices_digest {
+            true => Ok(()),
+            false => Err(damaged("devices: they are not the ones written".to_owned())),
+        }
+    }
+
+    /// The sums of its memory.
+    pub(crate) fn sums(&self, directory: &Path) -> Result<Sums, NodeError> {
+        read_sums(directory, &self.memory)
+    }
+}
+
+/// The sums of a memory file of the sandbox's own.
+pub(crate) fn read_sums(directory: &Path, memory: &str) -> Result<Sums, NodeError> {
+    let damaged = |what: String| NodeError::Damaged { what };
+    let bytes =
+        fs::read(directory.join(sums_name(memory))).map_err(|error| damaged(format!("sums: {error}")))?;
+    Sums::decode(&bytes).map_err(|error| damaged(format!("sums: {error}")))
+}
+
+fn sums_name(memory: &str) -> String {
+    format!("{memory}.sums")
+}
+
+/// Notes durably that the image is about to be used up.
+pub(crate) fn note_waking(directory: &Path) -> io::Result<()> {
+    write_file(&directory.join(WAKING), boot_id()?.as_bytes(), Durability::Synced)
+}
+
+/// Takes back the note: the guest did not run.
+pub(crate) fn withdraw_waking(directory: &Path) -> io::Result<()> {
+    remove(&directory.join(WAKING))?;
+    sync_directory(directory)
+}
+
+/// Ends the image's validity. From here on the guest may run.
+pub(crate) fn retire(directory: &Path) -> io::Result<()> {
+    remove(&directory.join(IMAGE))
+}
+
+/// Removes files of images other than the memory named, which a machine may map.
+pub(crate) fn remove_leftovers(directory: &Path, keep: Option<&str>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let kept = keep.is_some_and(|keep| name == keep || name == sums_name(keep));
+        if (name.starts_with("memory.") && !kept)
+            || name.starts_with("devices.")
+            || name == WAKING
+            || name == IMAGE
+        {
+            remove(&directory.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! Who a restored guest is: everything that must differ between two machines of one snapshot.
+
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use domain::SandboxId;
+use ed25519_dalek::SigningKey;
+use guest_link::message::{FreshIdentity, HostKeyFile, Identity, Network};
+use network::GuestAddresses;
+
+/// Name of the guest's network interface.
+const INTERFACE: &str = "eth0";
+
+/// Whether a guest becomes somebody else or stays who it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// A new machine: made from a template, a snapshot or a fork.
+    New,
+    /// The same machine after sleep or a cold start.
+    Same,
+}
+
+/// The identity of a sandbox's guest. Keys are made here, in microseconds, rather than in the guest.
+pub(crate) fn identity(id: &SandboxId, who: Who, addresses: GuestAddresses) -> io::Result<Identity> {
+    let fresh = match who {
+        Who::Same => None,
+        Who::New => Some(FreshIdentity { machine_id: random()?, ssh_host_keys: ssh_host_key(id)? }),
+    };
+    Ok(Identity {
+        fresh,
+        hostname: id.to_string(),
+        entropy: [random()?, random()?],
+        unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
+        network: Some(Network {
+            interface: INTERFACE.to_owned(),
+            mac: addresses.mac.0,
+            address: addresses.ip,
+            prefix: addresses.prefix,
+            gateway: addresses.gateway,
+            dns: vec![addresses.gateway],
+        }),
+    })
+}
+
+/// Random bytes from the host's kernel.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0u8; N];
+    let mut filled = 0;
+    while filled < N {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
+/// A new Ed25519 key as the two files that `sshd` reads.
+fn ssh_host_key(id: &SandboxId) -> io::Result<Vec<HostKeyFile>> {
+    let seed: [u8; 32] = random()?;
+    let check: [u8; 4] = random()?;
+    let key = SigningKey::from_bytes(&seed);
+    let public = key.verifying_key().to_bytes();
+    let comment = format!("root@{id}");
+
+    let mut public_blob = Vec::new();
+    put_string(&mut public_blob, b"ssh-ed25519");
+    put_string(&mut public_blob, &public);
+
+    let mut secret = Vec::new();
+    secret.extend_from_slice(&check);
+    secret.extend_from_slice(&check);
+    put_string(&mut secret, b"ssh-ed25519");
+    put_string(&mut secret, &public);
+    put_string(&mut secret, &[seed, public].concat());
+    put_string(&mut secret, comment.as_bytes());
+    for padding in 1..=8 {
+        if secret.len() % 8 == 0 {
+            break;
+        }
+        secret.push(padding);
+    }
+
+    let mut blob = b"openssh-key-v1\0".to_vec();
+    put_string(&mut blob, b"none");
+    put_string(&mut blob, b"none");
+    put_string(&mut blob, b"");
+    blob.extend_from_slice(&1u32.to_be_bytes());
+    put_string(&mut blob, &public_blob);
+    put_string(&mut blob, &secret);
+
+    let encoded = base64(&blob);
+    let mut private = String::from("-----BEGIN OPENSSH PRIVATE KEY-----\n");
+    for line in encoded.as_bytes().chunks(70) {
+        private.extend(line.iter().map(|&byte| char::from(byte)));
+        private.push('\n');
+    }
+    private.push_str("-----END OPENSSH PRIVATE KEY-----\n");
+    let public = format!("ssh-ed25519 {} {comment}\n", base64(&public_blob));
+    Ok(vec![
+        HostKeyFile { name: "ssh_host_ed25519_key".to_owned(), contents: private.into_bytes() },
+        HostKeyFile { name: "ssh_host_ed25519_key.pub".to_owned(), contents: public.into_bytes() },
+    ])
+}
+
+fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group
+            .iter()
+            .enumerate()
+            .fold(0u32, |bits, (index, &byte)| bits | u32::from(byte) << (16 - 8 * index));
+        for position in 0..4 {
+            let digit = ALPHABET[(bits >> (18 - 6 * position) & 63) as usize];
+            text.push(if position <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_pads() {
+        for (bytes, expected) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), expected);
+        }
+    }
+
+    /// OpenSSH itself reads the key and derives the same public half.
+    #[test]
+    fn openssh_accepts_the_host_key() {
+        let id = SandboxId::from_random([7; 16]);
+        let files = ssh_host_key(&id).unwrap();
+        let directory = std::env::temp_dir().join(format!("pandastack-key-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("key");
+        std::fs::write(&path, &files[0].contents).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let output = std::process::Command::new("ssh-keygen").arg("-y").arg("-f").arg(&path).output();
+        std::fs::remove_dir_all(&directory).unwrap();
+        match output {
+            Err(_) => eprintln!("SKIPPED: no ssh-keygen on this host"),
+            Ok(output) => {
+                let public = String::from_utf8(files[1].contents.clone()).unwrap();
+                let derived = String::from_utf8(output.stdout).unwrap();
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                assert_eq!(derived.split(' ').nth(1), public.split(' ').nth(1));
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! A node: a data directory, an engine, and the sandboxes in between.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use domain::lifecycle::Phase;
+use domain::{EngineFingerprint, SandboxId, SnapshotId};
+use image::ImageStore;
+use image::template::TemplateSpec;
+use machine::Engine;
+use network::{InstanceTag, Network, NetworkConfig, Policy, Slot};
+use serde::Serialize;
+use storage::{DataDir, Durability, Pool, PoolConfig};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::bake::{self, BakeProgress, BootFiles, Turns};
+use crate::berth::Names;
+use crate::config::NodeConfig;
+use crate::driver::{self, Running, Sandbox};
+use crate::error::{NodeError, OpenError};
+use crate::identity::random;
+use crate::paths::{Paths, remove_directory};
+use crate::record::SandboxRecord;
+use crate::restore::{RestoreTimings, make_ready, milliseconds, restore};
+use crate::save::SaveTimings;
+use crate::snapshots::{Pin, Purpose, SnapshotInfo, Snapshots};
+use crate::waiting::{self, Waiting};
+use crate::{recovery, sweep};
+
+/// Most children of one fork.
+const FORK_CHILDREN_MAX: usize = 64;
+
+/// A sandbox to make.
+#[derive(Debug, Clone)]
+pub struct CreateRequest {
+    /// Its id; a new one when absent. One that exists is refused.
+    pub id: Option<SandboxId>,
+    /// What it starts from.
+    pub from: CreateFrom,
+}
+
+/// What a sandbox starts from.
+#[derive(Debug, Clone)]
+pub enum CreateFrom {
+    /// A template's snapshot or one that was kept.
+    Snapshot(SnapshotId),
+}
+
+/// Counts for operators.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeStats {
+    /// Sandboxes by phase.
+    pub sandboxes: HashMap<Phase, usize>,
+    /// Machine processes that wait for a guest.
+    pub machines_waiting: usize,
+    /// Networks ready.
+    pub networks_ready: u32,
+    /// Bytes free in the pool.
+    pub pool_free_bytes: u64,
+}
+
+/// Everything a node's tasks share.
+pub(crate) struct Shared {
+    pub(crate) config: NodeConfig,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) network: Network,
+    pub(crate) images: ImageStore,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) pool: Pool,
+    pub(crate) paths: Paths,
+    pub(crate) names: Names,
+    pub(crate) waiting: Waiting,
+    pub(crate) bakes: Turns,
+    pub(crate) boot_files: tokio::sync::Mutex<Option<BootFiles>>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) closing: CancellationToken,
+    sandboxes: Mutex<HashMap<SandboxId, Sandbox>>,
+    restores: Semaphore,
+    /// Held for the life of the node: nobody else may touch the data directory.
+    _lock: DataDir,
+}
+
+/// Permission to restore, and a nudge to the waiting machines when it is over.
+pub(crate) struct RestoreTurn<'a> {
+    shared: &'a Shared,
+    permit: Option<SemaphorePermit<'a>>,
+}
+
+impl Drop for RestoreTurn<'_> {
+    fn drop(&mut self) {
+        self.permit = None;
+        self.shared.waiting.nudge();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Sandbox>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn remember(&self, sandbox: Sandbox) {
+        self.lock().insert(sandbox.id().clone(), sandbox);
+    }
+
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        self.lock().remove(id);
+    }
+
+    /// Waits for a turn to restore.
+    pub(crate) async fn restore_turn(&self) -> Result<RestoreTurn<'_>, NodeError> {
+        let permit = self.restores.acquire().await.map_err(|_| NodeError::Closing)?;
+        Ok(RestoreTurn { shared: self, permit: Some(permit) })
+    }
+
+    /// Whether nobody is restoring.
+    pub(crate) fn restores_idle(&self) -> bool {
+        self.restores.available_permits() == self.config.concurrent_restores
+    }
+}
+
+/// A node. Cheap to clone. Its machines outlive it.
+#[derive(Clone)]
+pub struct Node {
+    shared: Arc<Shared>,
+}
+
+type EngineError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Node {
+    /// Takes the data directory, finds what an earlier process left there, and removes what nobody needs.
+    /// `make_engine` is given a directory for the engine's own files.
+    pub async fn open(
+        config: NodeConfig,
+        make_engine: impl FnOnce(&Path) -> Result<Arc<dyn Engine>, EngineError>,
+    ) -> Result<Self, OpenError> {
+        let host = |action| move |source| OpenError::Host { action, source };
+        std::fs::create_dir_all(&config.data_dir).map_err(host("make the data directory"))?;
+        let lock = DataDir::lock(&config.data_dir)?;
+        let pool = tokio::task::block_in_place(|| Pool::open(&lock, &PoolConfig { size: config.pool_size }))?;
+        let tag = instance_tag(&config.data_dir).map_err(host("name the data directory"))?;
+        let engine = tokio::task::block_in_place(|| make_engine(&config.data_dir.join("jails")))
+            .map_err(OpenError::Engine)?;
+        let paths = Paths::new(pool.path()).map_err(host("make the pool's directories"))?;
+        let names = Names::new(tag.as_str());
+
+        let findings = recovery::survey(&paths).map_err(host("look for sandboxes"))?;
+        let (processes, slots) = recovery::claims(&findings);
+        sweep::end_unclaimed(&names.prefix(), &processes).await.map_err(host("end leftover machines"))?;
+        remove_directory(&paths.waiting()).map_err(host("remove leftover machines"))?;
+        let paths = Paths::new(pool.path()).map_err(host("make the pool's directories"))?;
+        let network_config = NetworkConfig {
+            pool: config.addresses,
+            uplink: config.uplink.clone(),
+            prepared: config.networks_prepared,
+            ..NetworkConfig::new(tag)
+        };
+        let (network, report) = Network::open(network_config, &slots).await?;
+        for broken in &report.broken {
+            tracing::warn!(?broken, "a sandbox's network is not whole");
+        }
+        let snapshots = Snapshots::open(paths.snapshots())?;
+        let images =
+            ImageStore::open(paths.images()).await.map_err(|error| OpenError::Images(Box::new(error)))?;
+        let restores = Semaphore::new(config.concurrent_restores);
+        let shared = Arc::new(Shared {
+            config,
+            engine,
+            network,
+            images,
+            snapshots,
+            pool,
+            paths,
+            names,
+            waiting: Waiting::default(),
+            bakes: Turns::default(),
+            boot_files: tokio::sync::Mutex::default(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            sandboxes: Mutex::default(),
+            restores,
+            _lock: lock,
+        });
+        for finding in findings {
+            if let Err(error) = recovery::act(&shared, finding).await {
+                tracing::error!(%error, "a sandbox could not be recovered");
+            }
+        }
+        shared.snapshots.collect();
+        shared.tasks.spawn(waiting::keep_ready(Arc::clone(&shared)));
+        Ok(Self { shared })
+    }
+
+    /// Lets go of everything; machines go on running and are found by the next node. Networks and processes made ahead of need
+    /// are removed.
+    pub async fn close(self) {
+        self.shared.closing.cancel();
+        self.shared.restores.close();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        self.shared.lock().clear();
+        match Arc::try_unwrap(self.shared) {
+            Ok(shared) => {
+                if let Err(error) = shared.network.close().await {
+                    tracing::warn!(%error, "parts of the network stay until the next start");
+                }
+            }
+            Err(_) => tracing::warn!("the node is still in use; prepared networks stay until the next start"),
+        }
+    }
+
+    /// What machines saved here depend on.
+    pub fn fingerprint(&self) -> &EngineFingerprint {
+        self.shared.engine.fingerprint()
+    }
+
+    /// The snapshot of a template; built and baked if this is its first use.
+    pub async fn template(
+        &self,
+        spec: &TemplateSpec,
+        report: &(dyn Fn(BakeProgress) + Send + Sync),
+    ) -> Result<SnapshotId, NodeError> {
+        let pin = bake::ensure(&self.shared, spec, report).await?;
+        if self.shared.config.machines_waiting > 0 {
+            self.shared.waiting.want(pin.id());
+        }
+        Ok(pin.id().clone())
+    }
+
+    /// Makes a sandbox. When this returns its guest has confirmed who it is and takes commands. After `Err` nothing is left.
+    pub async fn create(&self, request: CreateRequest) -> Result<(Sandbox, RestoreTimings), NodeError> {
+        let CreateFrom::Snapshot(snapshot) = request.from;
+        let pin = self.shared.snapshots.pin(&snapshot)?;
+        let id = match request.id {
+            Some(id) => id,
+            None => SandboxId::from_random(random().map_err(NodeError::host("make an id"))?),
+        };
+        self.create_from(id, pin).await
+    }
+
+    async fn create_from(&self, id: SandboxId, pin: Pin) -> Result<(Sandbox, RestoreTimings), NodeError> {
+        let shared = &self.shared;
+        pin.about().fingerprint.fits(shared.engine.fingerprint())?;
+        let _turn = shared.restore_turn().await?;
+        tokio::task::block_in_place(|| shared.snapshots.verify(&pin))?;
+        let mut timings = RestoreTimings::default();
+        let started = Instant::now();
+        let directory = shared.paths.sandbox(&id);
+        if directory.exists() {
+            return Err(NodeError::Refused {
+                id,
+                phase: Phase::Running,
+                request: domain::lifecycle::Request::Wake,
+            });
+        }
+        let about = pin.about().clone();
+        let mut record =
+            SandboxRecord::new(id.clone(), about.template.clone(), pin.id().clone(), about.shape);
+        let mut ready = match shared.waiting.take(pin.id()) {
+            Some(ready) => {
+                timings.was_waiting = true;
+                ready
+            }
+            None => {
+                let aside = shared.paths.waiting().join(id.as_str());
+                make_ready(&*shared.engine, &shared.network, &shared.names, pin, &aside).await?
+            }
+        };
+        // The record is in place before the directory is: a killed node finds either nothing or a sandbox being made.
+        let claimed = record
+            .write(&ready.berth.directory, Durability::Unsynced)
+            .and_then(|()| std::fs::rename(&ready.berth.directory, &directory));
+        if let Err(error) = claimed {
+            ready.prepared.discard().await;
+            ready.berth.remove(&shared.network).await;
+            return Err(NodeError::host("claim a place for the sandbox")(error));
+        }
+        ready.berth.directory = directory.clone();
+        timings.prepare_ms = milliseconds(started);
+        let patience = shared.config.guest_patience;
+        let (live, berth, pin) = restore(&shared.network, ready, &id, patience, &mut timings).await?;
+
+        record.phase = Phase::Running;
+        record.generation += 1;
+        record.slot = Some(berth.slot.get());
+        record.vm = Some(live.vm.record());
+        if let Err(error) = record.write(&directory, Durability::Unsynced) {
+            live.vm.kill().await;
+            berth.remove(&shared.network).await;
+            return Err(NodeError::host("write down the sandbox")(error));
+        }
+        if waiting::is_worth_it(&about.purpose) && shared.config.machines_waiting > 0 {
+            shared.waiting.want(pin.id());
+        }
+        let running = Running { vm: live.vm, link: Some(live.link), berth, pin: Some(pin) };
+        let sandbox = driver::spawn(shared, record, Some(running));
+        shared.remember(sandbox.clone());
+        Ok((sandbox, timings))
+    }
+
+    /// The sandbox of this id.
+    pub fn sandbox(&self, id: &SandboxId) -> Result<Sandbox, NodeError> {
+        self.shared.lock().get(id).cloned().ok_or_else(|| NodeError::NoSandbox(id.clone()))
+    }
+
+    /// All sandboxes.
+    pub fn sandboxes(&self) -> Vec<Sandbox> {
+        let mut all: Vec<_> = self.shared.lock().values().cloned().collect();
+        all.sort_by(|a, b| a.id().cmp(b.id()));
+        all
+    }
+
+    /// Keeps an instant of a sandbox; the sandbox goes on.
+    pub async fn snapshot(&self, sandbox: &Sandbox) -> Result<(SnapshotInfo, SaveTimings), NodeError> {
+        let (pin, timings) = sandbox.save(Purpose::Kept).await?;
+        let info = self.shared.snapshots.list().into_iter().find(|info| info.id == *pin.id());
+        Ok((info.ok_or_else(|| NodeError::NoSnapshot(pin.id().clone()))?, timings))
+    }
+
+    /// Snapshots that are not deleted, oldest first.
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        self.shared.snapshots.list()
+    }
+
+    /// Deletes a snapshot. Machines made from it, and snapshots of those, are not touched.
+    pub fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), NodeError> {
+        self.shared.snapshots.delete(id)
+    }
+
+    /// Makes `count` sandboxes that go on from this instant of another, which goes on too. All share one memory file. The outer
+    /// error means that no instant could be taken; each child has an outcome of its own.
+    pub async fn fork(
+        &self,
+        sandbox: &Sandbox,
+        count: usize,
+    ) -> Result<(Vec<Result<Sandbox, NodeError>>, SaveTimings), NodeError> {
+        if count == 0 || count > FORK_CHILDREN_MAX {
+            return Err(NodeError::ForkCount { asked: count, max: FORK_CHILDREN_MAX });
+        }
+        let (pin, timings) = sandbox.save(Purpose::Fork).await?;
+        let mut children = tokio::task::JoinSet::new();
+        for _ in 0..count {
+            let (node, pin) = (self.clone(), pin.clone());
+            children.spawn(async move {
+                let id = SandboxId::from_random(random().map_err(NodeError::host("make an id"))?);
+                node.create_from(id, pin).await.map(|(child, _)| child)
+            });
+        }
+        drop(pin);
+        let mut made = Vec::with_capacity(count);
+        while let Some(joined) = children.join_next().await {
+            made.push(joined.unwrap_or(Err(NodeError::Closing)));
+        }
+        Ok((made, timings))
+    }
+
+    /// Opens or closes a running sandbox's network.
+    pub async fn set_network_policy(&self, id: &SandboxId, policy: Policy) -> Result<(), NodeError> {
+        let state = self.sandbox(id)?.state();
+        let slot = state.record.slot.ok_or_else(|| NodeError::NoSandbox(id.clone()))?;
+        let changed = self.shared.network.set_policy(Slot::new(slot), policy).await;
+        changed.map_err(|error| NodeError::host("change the network policy")(std::io::Error::other(error)))
+    }
+
+    /// The network of this node's sandboxes.
+    pub fn network(&self) -> &Network {
+        &self.shared.network
+    }
+
+    /// Counts for operators.
+    pub fn stats(&self) -> NodeStats {
+        let mut sandboxes = HashMap::new();
+        for sandbox in self.sandboxes() {
+            *sandboxes.entry(sandbox.state().record.phase).or_insert(0) += 1;
+        }
+        NodeStats {
+            sandboxes,
+            machines_waiting: self.shared.waiting.count(),
+            networks_ready: self.shared.network.stats().ready,
+            pool_free_bytes: self.shared.pool.free_bytes().unwrap_or(0),
+        }
+    }
+}
+
+/// A name for everything this data directory owns on the host; made at first use.
+fn instance_tag(data_dir: &Path) -> std::io::Result<InstanceTag> {
+    let path = data_dir.join("instance");
+    let known = std::fs::read_to_string(&path).ok().and_then(|text| InstanceTag::parse(text.trim()).ok());
+    if let Some(tag) = known {
+        return Ok(tag);
+    }
+    let bytes: [u8; 3] = random()?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    storage::write_file(&path, text.as_bytes(), Durability::Synced)?;
+    InstanceTag::parse(&text).map_err(std::io::Error::other)
+}

@@ -1,0 +1,177 @@
+//! Brings a saved machine to life and makes it somebody.
+//!
+//! ```text
+//! berth (directory, network) ─► disk clone ─► machine process ─► devices loaded ─► link + identity, guest runs ─► confirmed
+//! ```
+//!
+//! Everything up to the loaded devices can happen ahead of need ([`crate::waiting`]). A restore counts when the guest has
+//! confirmed its identity; one that fails leaves nothing.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::SandboxId;
+use guest_link::client::{Link, Opening};
+use machine::{Engine, Prepared, RestorePlan, Vm};
+use network::GuestAddresses;
+use serde::Serialize;
+use storage::clone_file;
+
+use crate::berth::{Berth, Names, open_disk};
+use crate::error::NodeError;
+use crate::identity::{Who, identity};
+use crate::snapshots::{DEVICES, DISK, MEMORY, Pin};
+
+/// Where the time of a restore went.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct RestoreTimings {
+    /// Until the machine process waited for its guest; nothing when it was taken ready.
+    pub prepare_ms: f64,
+    /// Loading the devices.
+    pub load_ms: f64,
+    /// From letting the guest run to its confirmation.
+    pub confirm_ms: f64,
+    /// The machine process had been started ahead of the request.
+    pub was_waiting: bool,
+}
+
+/// A machine process that waits for a guest, in its berth.
+pub(crate) struct ReadyMachine {
+    pub(crate) berth: Berth,
+    pub(crate) prepared: Box<dyn Prepared>,
+    /// Keeps the memory it maps in place.
+    pub(crate) pin: Pin,
+}
+
+/// A machine whose guest runs and has confirmed who it is.
+pub(crate) struct LiveMachine {
+    pub(crate) vm: Arc<dyn Vm>,
+    pub(crate) link: Link,
+}
+
+/// Starts a machine process for a snapshot in a new directory. After `Err` nothing is left.
+pub(crate) async fn make_ready(
+    engine: &dyn Engine,
+    network: &network::Network,
+    names: &Names,
+    pin: Pin,
+    directory: &Path,
+) -> Result<ReadyMachine, NodeError> {
+    let mut berth = Berth::take(network, directory.to_owned()).await?;
+    let prepared = async {
+        let disk_path = directory.join(DISK);
+        let (disk, _) = clone_file(&pin.path(DISK)?, &disk_path)?;
+        let plan = RestorePlan {
+            place: names.place(directory, berth.slot),
+            shape: pin.about().shape,
+            memory: open_memory(&pin)?,
+            disk,
+            tap: berth.tap.take(),
+        };
+        Ok::<_, NodeError>(engine.prepare(plan).await?)
+    };
+    match prepared.await {
+        Ok(prepared) => Ok(ReadyMachine { berth, prepared, pin }),
+        Err(error) => {
+            berth.remove(network).await;
+            Err(error)
+        }
+    }
+}
+
+fn open_memory(pin: &Pin) -> Result<File, NodeError> {
+    File::open(pin.path(MEMORY)?).map_err(NodeError::host("open a snapshot's memory"))
+}
+
+/// Starts a machine process over files of the sandbox's own: the disk as it is, no clone.
+pub(crate) async fn prepare_own(
+    engine: &dyn Engine,
+    names: &Names,
+    berth: &mut Berth,
+    shape: domain::MachineShape,
+    memory: &Path,
+) -> Result<Box<dyn Prepared>, NodeError> {
+    let plan = RestorePlan {
+        place: names.place(&berth.directory, berth.slot),
+        shape,
+        memory: File::open(memory).map_err(NodeError::host("open the saved memory"))?,
+        disk: open_disk(&berth.directory.join(DISK))?,
+        tap: berth.tap.take(),
+    };
+    Ok(engine.prepare(plan).await?)
+}
+
+/// Lets a loaded guest run and waits until it has confirmed its identity. After `Err` the machine process is gone.
+pub(crate) async fn enliven(
+    vm: Arc<dyn Vm>,
+    id: &SandboxId,
+    who: Who,
+    addresses: GuestAddresses,
+    patience: Duration,
+) -> Result<LiveMachine, NodeError> {
+    match confirm(&*vm, id, who, addresses, patience).await {
+        Ok(link) => Ok(LiveMachine { vm, link }),
+        Err(error) => {
+            vm.kill().await;
+            Err(error)
+        }
+    }
+}
+
+async fn confirm(
+    vm: &dyn Vm,
+    id: &SandboxId,
+    who: Who,
+    addresses: GuestAddresses,
+    patience: Duration,
+) -> Result<Link, NodeError> {
+    let identity = identity(id, who, addresses).map_err(NodeError::host("make an identity"))?;
+    let stream = vm.connect_link().await?;
+    let talk = async {
+        // The greeting and the identity are under way before the guest runs its first instruction.
+        let (resumed, opened) = tokio::join!(vm.resume(), Link::open(stream, Opening::Clean, Some(identity)));
+        resumed?;
+        let (link, _) = opened.map_err(NodeError::guest("confirm its identity"))?;
+        Ok(link)
+    };
+    tokio::select! {
+        talked = tokio::time::timeout(patience, talk) => talked.unwrap_or_else(|_| {
+            Err(NodeError::GuestSilent { what: "confirm its identity", seconds: patience.as_secs() })
+        }),
+        exit = vm.exited() => Err(NodeError::Died { id: id.clone(), reason: exit.reason }),
+    }
+}
+
+/// Loads a ready machine's devices from its snapshot and makes it somebody new. After `Err` nothing is left.
+pub(crate) async fn restore(
+    network: &network::Network,
+    ready: ReadyMachine,
+    id: &SandboxId,
+    patience: Duration,
+    timings: &mut RestoreTimings,
+) -> Result<(LiveMachine, Berth, Pin), NodeError> {
+    let ReadyMachine { berth, prepared, pin } = ready;
+    let live = async {
+        let started = Instant::now();
+        let devices = File::open(pin.path(DEVICES)?).map_err(NodeError::host("open a snapshot's devices"))?;
+        let vm = prepared.load(devices).await?;
+        timings.load_ms = milliseconds(started);
+        let started = Instant::now();
+        let live = enliven(vm, id, Who::New, berth.addresses, patience).await?;
+        timings.confirm_ms = milliseconds(started);
+        Ok::<_, NodeError>(live)
+    };
+    match live.await {
+        Ok(live) => Ok((live, berth, pin)),
+        Err(error) => {
+            berth.remove(network).await;
+            Err(error)
+        }
+    }
+}
+
+pub(crate) fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}

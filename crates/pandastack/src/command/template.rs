@@ -1,0 +1,80 @@
+//! `pandastack template`: build and prepare templates ahead of their first use.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use domain::SnapshotId;
+use image::template::TemplateSpec;
+use node::{BakeProgress, BakeStage, Node};
+use serde_json::json;
+
+use crate::config::Settings;
+use crate::engine::open_node;
+use crate::output::{self, Format};
+
+/// What to do with templates.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Build a template's disk, boot it once and keep that instant.
+    Bake {
+        /// Its name.
+        name: String,
+    },
+    /// The templates there are.
+    List,
+}
+
+/// The templates that come with this program.
+fn catalogue() -> Vec<TemplateSpec> {
+    vec![image::template::base(), image::template::minimal()]
+}
+
+/// A template by its name.
+pub(crate) fn find(name: &str) -> anyhow::Result<TemplateSpec> {
+    let known = catalogue();
+    let names: Vec<_> = known.iter().map(|spec| spec.name.clone()).collect();
+    match known.into_iter().find(|spec| spec.name == name) {
+        Some(spec) => Ok(spec),
+        None => bail!("there is no template `{name}`; there are: {}", names.join(", ")),
+    }
+}
+
+/// Makes a template ready, telling a person how far it is.
+pub(crate) async fn bake(node: &Node, name: &str) -> anyhow::Result<SnapshotId> {
+    let spec = find(name)?;
+    let last = Mutex::new(String::new());
+    let report = |progress: BakeProgress| {
+        let line = match progress.stage {
+            BakeStage::Image(step) => format!("{}: {}", step.stage.name(), step.message),
+            BakeStage::Booting => "booting it for the first and only time".to_owned(),
+            BakeStage::Warming(command) => format!("warming up: {command}"),
+            BakeStage::Saving => "saving it".to_owned(),
+            BakeStage::Ready => "ready".to_owned(),
+        };
+        let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *last != line {
+            output::say(format!("{}: {line}", progress.template));
+            *last = line;
+        }
+    };
+    node.template(&spec, &report).await.with_context(|| format!("prepare template {name}"))
+}
+
+pub(crate) async fn run(settings: &Settings, command: Command, format: Format) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Bake { name } => {
+            let node = open_node(settings).await?;
+            let baked = bake(&node, &name).await;
+            node.close().await;
+            let id = baked?;
+            output::result(format, &json!({ "template": name, "snapshot": id }), || id.to_string())?;
+        }
+        Command::List => {
+            let names: Vec<_> = catalogue().into_iter().map(|spec| spec.name).collect();
+            output::result(format, &names, || names.join("\n"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
