@@ -35,7 +35,7 @@ pub trait Engine: Send + Sync + 'static {
     async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError>;
 }
 
-/// A machine process that waits for its guest.
+/// A machine process that waits for its guest. Dropping it ends the process.
 #[async_trait]
 pub trait Prepared: Send {
     /// How to find the process again.

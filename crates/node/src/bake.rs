@@ -124,6 +124,7 @@ pub(crate) async fn ensure(
     let pin = bake.run(key.clone(), &stages).await?;
     for outdated in shared.snapshots.outdated_templates(&name, &key) {
         tracing::info!(template = %name, snapshot.id = %outdated, "template {name} was baked anew; its old snapshot goes");
+        shared.waiting.unwant(&outdated);
         shared.snapshots.delete(&outdated)?;
     }
     stages(BakeStage::Ready);

@@ -55,9 +55,14 @@ impl Names {
 impl Berth {
     /// Makes the directory, or uses one that is there, and takes a network.
     pub(crate) async fn take(network: &Network, directory: PathBuf) -> Result<Self, NodeError> {
-        make_directory(&directory).map_err(NodeError::host("make a machine's directory"))?;
         let lease = network.acquire().await?;
-        Ok(Self { directory, slot: lease.slot, addresses: lease.addresses, tap: Some(lease.tap) })
+        let made = make_directory(&directory);
+        let berth = Self { directory, slot: lease.slot, addresses: lease.addresses, tap: Some(lease.tap) };
+        if let Err(error) = made {
+            berth.leave(network).await;
+            return Err(NodeError::host("make a machine's directory")(error));
+        }
+        Ok(berth)
     }
 
     /// Gives up the network and removes the directory.

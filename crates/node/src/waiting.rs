@@ -23,6 +23,8 @@ const FAILURE_REST: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(crate) struct Waiting {
     shelves: Mutex<HashMap<SnapshotId, VecDeque<ReadyMachine>>>,
+    /// Found ended when they were wanted, or no longer wanted; their networks and directories are still there.
+    spent: Mutex<Vec<ReadyMachine>>,
     changed: Notify,
 }
 
@@ -36,7 +38,7 @@ impl Waiting {
         let taken = loop {
             let candidate = self.lock().get_mut(id).and_then(VecDeque::pop_front);
             match candidate {
-                Some(ready) if !ready.prepared.is_alive() => drop(ready),
+                Some(ready) if !ready.prepared.is_alive() => self.spend([ready]),
                 other => break other,
             }
         };
@@ -65,9 +67,19 @@ impl Waiting {
         (emptiest.1.len() < full).then(|| emptiest.0.clone())
     }
 
-    /// Drops the shelf of a snapshot that is gone.
-    fn unwant(&self, id: &SnapshotId) {
-        self.lock().remove(id);
+    /// Clears the shelf of a snapshot that is gone.
+    pub(crate) fn unwant(&self, id: &SnapshotId) {
+        let shelf = self.lock().remove(id);
+        self.spend(shelf.into_iter().flatten());
+        self.changed.notify_one();
+    }
+
+    fn spend(&self, machines: impl IntoIterator<Item = ReadyMachine>) {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner).extend(machines);
+    }
+
+    fn take_spent(&self) -> Vec<ReadyMachine> {
+        std::mem::take(&mut *self.spent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn drain(&self) -> Vec<ReadyMachine> {
@@ -83,6 +95,7 @@ pub(crate) async fn keep_ready(shared: Arc<Shared>) {
             () = closing.cancelled() => break,
             () = shared.waiting.changed.notified() => {}
         }
+        remove(&shared, shared.waiting.take_spent()).await;
         while !closing.is_cancelled() && shared.restores_idle() {
             let Some(id) = shared.waiting.emptiest(shared.config.machines_waiting) else { break };
             if !make_one(&shared, &id).await {
@@ -93,7 +106,13 @@ pub(crate) async fn keep_ready(shared: Arc<Shared>) {
             }
         }
     }
-    for ready in shared.waiting.drain() {
+    let mut left = shared.waiting.drain();
+    left.extend(shared.waiting.take_spent());
+    remove(&shared, left).await;
+}
+
+async fn remove(shared: &Shared, machines: Vec<ReadyMachine>) {
+    for ready in machines {
         ready.prepared.discard().await;
         ready.berth.remove(&shared.network).await;
     }

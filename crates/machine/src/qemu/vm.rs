@@ -192,31 +192,47 @@ impl Vm for QemuVm {
 /// A QEMU whose guest has not arrived.
 #[derive(Debug)]
 pub(super) struct QemuPrepared {
-    vm: QemuVm,
+    /// `None` once the guest has arrived or the process has ended.
+    vm: Option<QemuVm>,
 }
 
 impl QemuPrepared {
     pub(super) fn new(vm: QemuVm) -> Self {
-        Self { vm }
+        Self { vm: Some(vm) }
+    }
+
+    fn vm(&self) -> &QemuVm {
+        self.vm.as_ref().expect("only `load`, `discard` and `drop` take it, and each consumes the value")
+    }
+}
+
+impl Drop for QemuPrepared {
+    fn drop(&mut self) {
+        if let Some(vm) = &self.vm {
+            vm.process.kill_blocking();
+        }
     }
 }
 
 #[async_trait]
 impl Prepared for QemuPrepared {
     fn record(&self) -> VmRecord {
-        self.vm.record()
+        self.vm().record()
     }
 
     fn is_alive(&self) -> bool {
-        self.vm.process.is_alive()
+        self.vm().process.is_alive()
     }
 
-    async fn load(self: Box<Self>, devices: File) -> Result<Arc<dyn Vm>, StartError> {
-        match self.vm.load(devices).await {
-            Ok(()) => Ok(Arc::new(self.vm)),
+    async fn load(mut self: Box<Self>, devices: File) -> Result<Arc<dyn Vm>, StartError> {
+        let loaded = self.vm().load(devices).await;
+        let vm =
+            self.vm.take().expect("only `load`, `discard` and `drop` take it, and each consumes the value");
+        match loaded {
+            Ok(()) => Ok(Arc::new(vm)),
             Err(error) => {
-                self.vm.process.kill().await;
-                Err(match (error, &self.vm.output) {
+                vm.process.kill().await;
+                Err(match (error, &vm.output) {
                     (ControlError::Ended, Some(output)) => StartError::Ended { output: written_text(output) },
                     (error, _) => error.into(),
                 })
@@ -224,7 +240,8 @@ impl Prepared for QemuPrepared {
         }
     }
 
-    async fn discard(self: Box<Self>) {
-        self.vm.process.kill().await;
+    async fn discard(mut self: Box<Self>) {
+        self.vm().process.kill().await;
+        self.vm = None;
     }
 }

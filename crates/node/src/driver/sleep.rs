@@ -30,7 +30,7 @@ impl Driver {
         self.enter(Phase::Hibernating, Durability::Unsynced)?;
         match self.save_image(before).await {
             Ok((image, timings)) => {
-                self.fall_asleep(image).await?;
+                self.fall_asleep(image).await;
                 Ok(timings)
             }
             Err(error) => {
@@ -82,17 +82,21 @@ impl Driver {
         }
     }
 
-    /// The image is whole: the machine may end.
-    async fn fall_asleep(&mut self, image: Image) -> Result<(), NodeError> {
+    /// The image is whole: from here on it, and not the machine, is the sandbox, whether that can be written down or not. A
+    /// record that still says `Hibernating` beside a whole image means the same.
+    async fn fall_asleep(&mut self, image: Image) {
         let running = self.running.take();
         self.record.memory = MemoryBase::Own(image.memory);
-        self.enter(Phase::Hibernated, Durability::Synced)?;
+        if let Err(error) = self.enter(Phase::Hibernated, Durability::Synced) {
+            tracing::warn!(sandbox.id = %self.record.id, %error, "the sleep of sandbox {} could not be written down", self.record.id);
+            self.record.phase = Phase::Hibernated;
+            self.publish();
+        }
         if let Some(running) = running {
             running.vm.kill().await;
             running.berth.leave(&self.shared.network).await;
         }
         self.remove_old_memory();
-        Ok(())
     }
 
     /// Removes memory of earlier sleeps that no machine maps any more.
@@ -133,7 +137,17 @@ impl Driver {
     }
 
     async fn wake_in(&mut self, image: Image, mut berth: Berth) -> Result<(), NodeError> {
-        let vm = match self.load_image(&image, &mut berth).await {
+        let loaded = match self.load_image(&image, &mut berth).await {
+            Ok(vm) => match self.use_up_image(&*vm, &berth) {
+                Ok(()) => Ok(vm),
+                Err(error) => {
+                    vm.kill().await;
+                    Err(error)
+                }
+            },
+            Err(error) => Err(error),
+        };
+        let vm = match loaded {
             Ok(vm) => vm,
             Err(error) => {
                 // The guest has not run: the image is as good as before.
@@ -165,6 +179,18 @@ impl Driver {
                 Err(error)
             }
         }
+    }
+
+    /// Writes down which machine it is now, and ends the validity of the image: the guest is about to run.
+    fn use_up_image(&mut self, vm: &dyn machine::Vm, berth: &Berth) -> Result<(), NodeError> {
+        let mut next = self.record.clone();
+        next.vm = Some(vm.record());
+        next.slot = Some(berth.slot.get());
+        next.write(&self.directory, Durability::Unsynced)
+            .map_err(NodeError::host("write down the machine"))?;
+        hibernation::retire(&self.directory).map_err(NodeError::host("retire the hibernation image"))?;
+        self.record = next;
+        Ok(())
     }
 
     async fn load_image(&self, image: &Image, berth: &mut Berth) -> Result<Arc<dyn machine::Vm>, NodeError> {

@@ -1,0 +1,95 @@
+//! Measures what a user feels, against the floor of the same run.
+//!
+//! The floor is the least any platform on this host and engine could do: start the engine's program, load the same snapshot, get
+//! the guest's first reply, with no jail, no network, no disk clone, no identity around it. Everything else is given as a ratio to
+//! it, because absolute times say more about the host than about us. Failures are counted, never dropped.
+
+mod density;
+mod floor;
+mod fork;
+mod guest;
+mod restore;
+mod samples;
+mod setup;
+mod sleep;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+use serde_json::{Value, json};
+
+use samples::say;
+use setup::Bench;
+
+/// Measures restores, forks, sleep and density on this host.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Data directory; images and templates in it are used again.
+    #[arg(long, default_value = "/var/lib/pandastack-bench")]
+    data_dir: PathBuf,
+    /// Template to measure.
+    #[arg(long, default_value = "base")]
+    template: String,
+    /// Restores in a row.
+    #[arg(long, default_value_t = 200)]
+    restores: usize,
+    /// Samples of the floor.
+    #[arg(long, default_value_t = 40)]
+    floors: usize,
+    /// Forks, and sleeps.
+    #[arg(long, default_value_t = 10)]
+    rounds: usize,
+    /// Idle sandboxes at once.
+    #[arg(long, default_value_t = 20)]
+    idle: usize,
+    /// Restores started at once.
+    #[arg(long, default_value_t = 50)]
+    burst: usize,
+    /// Where raw samples are written.
+    #[arg(long, default_value = "bench/results")]
+    results: PathBuf,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(std::io::stderr)
+        .init();
+    let arguments = Arguments::parse();
+    let mut report = serde_json::Map::new();
+    report.insert("host".into(), json!(host::host_facts()));
+
+    // Without machines started ahead of need: the whole path, every time.
+    let bench = Bench::open(&arguments, 0).await?;
+    report.insert("engine".into(), json!(bench.node.fingerprint()));
+    let floor = floor::measure(&bench, arguments.floors).await?;
+    report.insert("floor".into(), json!(floor));
+    report
+        .insert("restore".into(), restore::sequential(&bench, "restore", arguments.restores, &floor).await?);
+    report.insert("fork".into(), fork::measure(&bench, arguments.rounds).await?);
+    report.insert("sleep".into(), sleep::measure(&bench, arguments.rounds).await?);
+    report.insert("density".into(), density::measure(&bench, arguments.idle).await?);
+    report.insert("burst".into(), restore::burst(&bench, arguments.burst, &floor).await?);
+    bench.close().await;
+
+    // With machines waiting: what a user of a template in use gets.
+    let bench = Bench::open(&arguments, 3).await?;
+    let waiting =
+        restore::sequential(&bench, "restore into a waiting machine", arguments.restores, &floor).await?;
+    report.insert("restore_waiting".into(), waiting);
+    bench.close().await;
+
+    write(&arguments, &Value::Object(report))
+}
+
+fn write(arguments: &Arguments, report: &Value) -> anyhow::Result<()> {
+    std::fs::create_dir_all(&arguments.results).context("make the results directory")?;
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let path = arguments.results.join(format!("{seconds}.json"));
+    std::fs::write(&path, serde_json::to_vec_pretty(report)?).context("write the results")?;
+    say(&format!("raw samples: {}", path.display()));
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Creates, one after the other and all at once.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::floor::{Floor, against};
+use crate::guest::run;
+use crate::samples::{Samples, say};
+use crate::setup::Bench;
+
+/// Restores in a row, each with its first command.
+pub(crate) async fn sequential(
+    bench: &Bench,
+    name: &str,
+    count: usize,
+    floor: &Floor,
+) -> anyhow::Result<Value> {
+    let (mut confirmed, mut first_output, mut second_output) =
+        (Samples::default(), Samples::default(), Samples::default());
+    let mut phases = Vec::new();
+    for _ in 0..count {
+        let started = Instant::now();
+        let created = bench.create().await;
+        let ms = started.elapsed().as_secs_f64() * 1e3;
+        let (sandbox, timings) = match created {
+            Ok(created) => created,
+            Err(error) => {
+                confirmed.add(Err(error));
+                continue;
+            }
+        };
+        confirmed.add(Ok::<_, anyhow::Error>(ms));
+        phases.push(timings);
+        let output = run(&sandbox, &["/bin/echo", "hi"]).await;
+        first_output.add(output.map(|_| started.elapsed().as_secs_f64() * 1e3));
+        let again = Instant::now();
+        let output = run(&sandbox, &["/bin/echo", "hi"]).await;
+        second_output.add(output.map(|_| again.elapsed().as_secs_f64() * 1e3));
+        sandbox.delete().await.context("delete a sandbox")?;
+    }
+    let summary = confirmed.tell(&format!("{name}: identity confirmed"));
+    first_output.tell(&format!("{name}: first command's output"));
+    second_output.tell("    the next command on the same sandbox");
+    let average = |pick: fn(&node::RestoreTimings) -> f64| {
+        phases.iter().map(pick).sum::<f64>() / phases.len().max(1) as f64
+    };
+    let (prepare, load, confirm) =
+        (average(|t| t.prepare_ms), average(|t| t.load_ms), average(|t| t.confirm_ms));
+    let ready = phases.iter().filter(|timings| timings.was_waiting).count();
+    say(&format!(
+        "    on average: prepare {prepare:.1}, load {load:.1}, confirm {confirm:.1} ms; {ready} were waiting"
+    ));
+    let floor_p50 = floor.spawned.summary().p50;
+    against("p50 / floor p50", summary.p50 / floor_p50, 1.5);
+    against("p99 / p50", summary.p99 / summary.p50, 3.0);
+    Ok(json!({
+        "confirmed": confirmed, "first_output": first_output, "second_output": second_output, "phases": phases,
+        "p50_over_floor": summary.p50 / floor_p50, "p99_over_p50": summary.p99 / summary.p50,
+    }))
+}
+
+/// Many restores started at the same moment.
+pub(crate) async fn burst(bench: &Bench, count: usize, floor: &Floor) -> anyhow::Result<Value> {
+    let mut samples = Samples::default();
+    let started = Instant::now();
+    let creates: Vec<_> = (0..count).map(|_| bench.create()).collect();
+    let mut sandboxes = Vec::new();
+    for created in futures_join(creates).await {
+        match created {
+            (ms, Ok((sandbox, _))) => {
+                samples.add(Ok::<_, anyhow::Error>(ms));
+                sandboxes.push(sandbox);
+            }
+            (_, Err(error)) => samples.add(Err(error)),
+        }
+    }
+    let total = started.elapsed().as_secs_f64() * 1e3;
+    samples.tell(&format!("burst of {count}: identity confirmed"));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let allowed = floor.cpu.summary().p50 * count as f64 / cores;
+    say(&format!(
+        "    total {total:.0} ms; the floor's CPU time alone would take {allowed:.0} ms on {cores} cores"
+    ));
+    against("total / floor's CPU time", total / allowed, 1.3);
+    for sandbox in sandboxes {
+        sandbox.delete().await.context("delete a sandbox")?;
+    }
+    Ok(json!({ "samples": samples, "total_ms": total, "floor_cpu_ms": allowed, "ratio": total / allowed }))
+}
+
+/// Runs all to their end, each with the time it took.
+async fn futures_join<F: Future>(futures: Vec<F>) -> Vec<(f64, F::Output)> {
+    let started = Instant::now();
+    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for (future, output) in &mut running {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => {
+                        *output = Some((started.elapsed().as_secs_f64() * 1e3, value))
+                    }
+                    std::task::Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
+}

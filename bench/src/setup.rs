@@ -1,0 +1,84 @@
+//! A node to measure.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use domain::SnapshotId;
+use host::{Deadlines, EngineSetting, Freshness, ProbeSettings, Programs};
+use machine::Engine;
+use machine::qemu::{Accelerator, QemuConfig, QemuEngine};
+use node::{CreateFrom, CreateRequest, Node, NodeConfig, RestoreTimings, Sandbox};
+
+use crate::Arguments;
+use crate::samples::say;
+
+pub(crate) const FIRMWARE: &str = "/usr/share/qemu/qboot.rom";
+
+pub(crate) struct Bench {
+    pub(crate) node: Node,
+    pub(crate) template: SnapshotId,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) qemu: PathBuf,
+    pub(crate) accelerator: Accelerator,
+}
+
+impl Bench {
+    pub(crate) async fn open(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<Self> {
+        let programs = Programs::default();
+        let qemu = programs.qemu().context("find qemu-system-x86_64")?;
+        let mut config = NodeConfig::new(&arguments.data_dir);
+        config.machines_waiting = machines_waiting;
+        std::fs::create_dir_all(&arguments.data_dir).context("make the data directory")?;
+        let probed = host::probe(&ProbeSettings {
+            programs,
+            cache: Some(arguments.data_dir.join("host-probe.json")),
+            freshness: Freshness::UseCache,
+            deadlines: Deadlines::default(),
+        })?;
+        let choice = host::choose(EngineSetting::Auto, &host::classify(&probed.probe), Some(&probed.probe));
+        let accelerator = match choice.engine {
+            host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
+            _ => Accelerator::Tcg,
+        };
+        let program = qemu.clone();
+        let make_engine = |jails: &std::path::Path| {
+            let config = QemuConfig {
+                program,
+                firmware: FIRMWARE.into(),
+                accelerator,
+                host_cpu: host::cpu_identity().map_or_else(|_| "unknown".to_owned(), |cpu| cpu.flags_digest),
+                tsc_khz: host::tsc_khz().khz,
+                jail_roots: jails.to_owned(),
+            };
+            Ok(Arc::new(QemuEngine::open(config)?) as Arc<dyn Engine>)
+        };
+        let node = Node::open(config, make_engine).await.context("open a node")?;
+        let spec = match arguments.template.as_str() {
+            "minimal" => image::template::minimal(),
+            _ => image::template::base(),
+        };
+        say(&format!("preparing template {}", spec.name));
+        let template = node.template(&spec, &|_| {}).await.context("prepare the template")?;
+        Ok(Self { node, template, data_dir: arguments.data_dir.clone(), qemu, accelerator })
+    }
+
+    pub(crate) async fn create(&self) -> anyhow::Result<(Sandbox, RestoreTimings)> {
+        let request = CreateRequest { id: None, from: CreateFrom::Snapshot(self.template.clone()) };
+        Ok(self.node.create(request).await?)
+    }
+
+    /// Where the template's files are.
+    pub(crate) fn template_file(&self, name: &str) -> PathBuf {
+        self.data_dir.join("pool/snapshots").join(self.template.as_str()).join(name)
+    }
+
+    pub(crate) async fn close(self) {
+        for sandbox in self.node.sandboxes() {
+            if let Err(error) = sandbox.delete().await {
+                say(&format!("could not remove {}: {error}", sandbox.id()));
+            }
+        }
+        self.node.close().await;
+    }
+}
