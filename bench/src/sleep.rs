@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use crate::floor::against;
 use crate::fork::DIRTY_MIB;
 use crate::guest::{dirty, run};
-use crate::samples::Samples;
+use crate::samples::{Samples, say};
 use crate::setup::Bench;
 
 pub(crate) async fn measure(bench: &Bench, rounds: usize) -> anyhow::Result<Value> {
     let (mut written, mut hibernated, mut woken) =
         (Samples::default(), Samples::default(), Samples::default());
     let mut restored = Samples::default();
+    let mut phases = Vec::new();
     for _ in 0..rounds {
         let started = Instant::now();
         let (sandbox, _) = bench.create().await?;
@@ -24,6 +25,7 @@ pub(crate) async fn measure(bench: &Bench, rounds: usize) -> anyhow::Result<Valu
         let started = Instant::now();
         let timings = sandbox.hibernate().await?;
         hibernated.add(Ok::<_, anyhow::Error>(started.elapsed().as_secs_f64() * 1e3));
+        phases.push(timings);
         written.add(write_once(bench, timings.changed_bytes));
         let started = Instant::now();
         let awake = sandbox.wake().await;
@@ -33,12 +35,20 @@ pub(crate) async fn measure(bench: &Bench, rounds: usize) -> anyhow::Result<Valu
     }
     let write = written.tell("writing that many bytes to a file, synced");
     let hibernate = hibernated.tell(&format!("hibernate with {DIRTY_MIB} MiB changed"));
+    let average = |pick: fn(&node::SaveTimings) -> f64| {
+        phases.iter().map(pick).sum::<f64>() / phases.len().max(1) as f64
+    };
+    say(&format!(
+        "    on average: before the pause {:.1}, copy {:.1} ms",
+        average(|timings| timings.before_ms),
+        average(|timings| timings.copy_ms)
+    ));
     let wake = woken.tell("wake: identity confirmed");
     let restore = restored.tell("create: identity confirmed");
     against("hibernate / write", hibernate.p50 / write.p50, 2.0);
     against("wake / create", wake.p50 / restore.p50, 1.0);
     Ok(json!({
-        "written": written, "hibernated": hibernated, "woken": woken, "restored": restored,
+        "written": written, "hibernated": hibernated, "woken": woken, "restored": restored, "phases": phases,
         "hibernate_over_write": hibernate.p50 / write.p50, "wake_over_restore": wake.p50 / restore.p50,
     }))
 }

@@ -16,7 +16,9 @@ pub use file::{
     Entry, EntryKind, FileRequest, Links, ListSpec, Owner, Parents, RemoveScope, SymbolicLink, WatchEvent,
     WatchKind, WatchScope, WatchSpec, WriteMode, WriteSpec,
 };
-pub use identity::{FreshIdentity, HostKeyFile, Identity, IdentityConfirmed, IdentityStep, Network};
+pub use identity::{
+    FreshIdentity, HostKeyFile, Identity, IdentityConfirmed, IdentityStep, Network, NetworkPast,
+};
 pub use process::{
     Attachment, Channel, Command, Exit, ExitStatus, InputEnd, OffsetRange, Offsets, ProcessId, ProcessInfo,
     ProcessRequest, ProcessSpec, SignalScope, Started, Stdin, Terminal, TerminalSize, User,

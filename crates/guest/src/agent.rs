@@ -76,6 +76,8 @@ pub struct Agent {
 impl Agent {
     /// An agent that serves `link`. To be made before the program has other threads: child signals are blocked here.
     pub fn new(link: OwnedFd, hangup: Hangup) -> io::Result<Agent> {
+        kernel::settle_heap();
+        kernel::close_all_on_exec()?;
         let signals = kernel::child_signals()?;
         let poll = Poll::new()?;
         let workers = Workers::new()?;

@@ -15,14 +15,14 @@ mod root;
 use std::io;
 
 use crate::agent::{Agent, Hangup};
-use crate::identity::netlink;
+use crate::identity::{self, netlink};
 use crate::kernel::check;
 use crate::system::shutdown;
 
-/// Open files this program may have: three per process, one per connection.
+/// Open files a program may have: this one needs three per process and one per connection, others inherit it.
 const OPEN_FILES: u64 = 16 * 1024;
 
-/// Open files programs may ask for.
+/// Open files a program may ask for.
 const OPEN_FILES_MAX: u64 = 512 * 1024;
 
 /// What failed.
@@ -60,6 +60,7 @@ fn boot() -> Result<(), BootError> {
     root::switch().step("switch to the root disk")?;
     mount::runtime().step("mount the runtime file systems")?;
     netlink::raise_loopback().step("raise the loopback interface")?;
+    identity::prepare().step("prepare for an identity")?;
     raise_limits().step("raise the limit of open files")?;
     let link = link::open().step("open the guest link")?;
     let agent = Agent::new(link, Hangup::Wait).step("start the agent")?;

@@ -2,35 +2,41 @@
 //! order in which no stale connection can send a byte from the new address.
 
 mod connections;
+mod files;
 mod names;
 pub(crate) mod netlink;
 mod random;
 
 use std::io;
 
-use guest_link::message::{Failure, Identity, IdentityConfirmed, IdentityStep};
+use guest_link::message::{Failure, Identity, IdentityConfirmed, IdentityStep, NetworkPast};
 
-use self::netlink::Interface;
+pub(crate) use self::files::prepare;
 use crate::kernel::{self, check, errno};
 
 /// Does every step or tells which one failed.
 pub(crate) fn assume(identity: &Identity) -> Result<IdentityConfirmed, Failure> {
     let failed =
         |step: IdentityStep| move |error: io::Error| Failure::Identity { step, errno: errno(&error) };
-    random::reseed(&identity.entropy).map_err(failed(IdentityStep::Entropy))?;
+    let files = files::files().map_err(failed(IdentityStep::Entropy))?;
+    random::reseed(&files.random, &identity.entropy).map_err(failed(IdentityStep::Entropy))?;
     set_clock(identity.unix_time_ns).map_err(failed(IdentityStep::Clock))?;
-    names::set_hostname(&identity.hostname).map_err(failed(IdentityStep::Hostname))?;
+    names::set_hostname(files, &identity.hostname).map_err(failed(IdentityStep::Hostname))?;
     let mut ssh_host_keys = false;
     if let Some(fresh) = &identity.fresh {
-        names::set_machine_id(&fresh.machine_id).map_err(failed(IdentityStep::MachineId))?;
-        ssh_host_keys =
-            names::set_ssh_host_keys(&fresh.ssh_host_keys).map_err(failed(IdentityStep::SshHostKeys))?;
+        names::set_machine_id(files, &fresh.machine_id).map_err(failed(IdentityStep::MachineId))?;
+        ssh_host_keys = names::set_ssh_host_keys(files, &fresh.ssh_host_keys)
+            .map_err(failed(IdentityStep::SshHostKeys))?;
     }
     let mut connections_reset = 0;
     if let Some(network) = &identity.network {
-        let mut interface = Interface::find(&network.interface).map_err(failed(IdentityStep::Interface))?;
-        interface.remove_addresses().map_err(failed(IdentityStep::Interface))?;
-        connections_reset = connections::reset_stale().map_err(failed(IdentityStep::Connections))?;
+        let missing = || io::Error::from_raw_os_error(libc::ENODEV);
+        let interface =
+            files.interface.as_ref().ok_or_else(missing).map_err(failed(IdentityStep::Interface))?;
+        if network.past == NetworkPast::Possible {
+            interface.remove_addresses().map_err(failed(IdentityStep::Interface))?;
+            connections_reset = connections::reset_stale().map_err(failed(IdentityStep::Connections))?;
+        }
         interface.configure(network).map_err(failed(IdentityStep::Address))?;
         if !network.dns.is_empty() {
             names::set_resolver(&network.dns).map_err(failed(IdentityStep::Resolver))?;

@@ -29,6 +29,13 @@ pub(crate) fn pipe() -> io::Result<(File, File)> {
     Ok(unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) })
 }
 
+/// Makes reads and writes of a pipe or terminal, which have no other flags, return instead of waiting.
+pub(crate) fn set_pipe_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(descriptor.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
+    Ok(())
+}
+
 /// Makes reads and writes return instead of waiting.
 pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     let raw = descriptor.as_fd().as_raw_fd();
@@ -97,4 +104,22 @@ pub(crate) fn socket(family: libc::c_int, kind: libc::c_int, protocol: libc::c_i
     let raw = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) })?;
     // SAFETY: fresh and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// One heap for all threads, and buffers of the sizes used here kept in it: a heap per thread and a mapping per buffer cost page
+/// faults, which are dear under emulation. To be called before threads start.
+pub(crate) fn settle_heap() {
+    // SAFETY: no pointers. A refused hint changes nothing that matters.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 4 * 1024 * 1024);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 8 * 1024 * 1024);
+    }
+}
+
+/// Marks every descriptor we have, inherited ones included, to close in programs we start. Those we open later are born so.
+pub(crate) fn close_all_on_exec() -> io::Result<()> {
+    // SAFETY: no pointers; only a flag of descriptors changes.
+    check_long(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })?;
+    Ok(())
 }

@@ -70,7 +70,7 @@ pub trait Vm: Send + Sync {
     /// The guest stays paused. After `Err` the targets hold nothing of use; the guest is unharmed.
     async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError>;
 
-    /// A connection to the guest's end of the link. One at a time: a new one replaces the old.
+    /// A connection to the guest's end of the link. One at a time: a second one is served when the first is closed.
     async fn connect_link(&self) -> Result<UnixStream, ControlError>;
 
     /// The last lines the guest wrote to its console, for error texts.

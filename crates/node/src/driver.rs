@@ -5,7 +5,7 @@
 use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::SandboxId;
 use domain::lifecycle::{Phase, Request, Verdict};
@@ -30,7 +30,7 @@ mod snapshot;
 /// Requests waiting for one sandbox; more are refused by making the caller wait.
 const QUEUE_LENGTH: usize = 32;
 /// How long a guest may take to answer a new connection to a machine that was already running.
-const RELINK_PATIENCE: Duration = Duration::from_secs(20);
+const RELINK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A handle on a sandbox. Cheap to clone; the sandbox does not end with it.
 #[derive(Debug, Clone)]
@@ -134,6 +134,45 @@ impl Sandbox {
     }
 }
 
+/// When a lost link is opened again: at once the first time, then ever more rarely, so that a guest which keeps breaking it
+/// costs the host next to nothing. A request that needs the link does not wait for this.
+#[derive(Debug)]
+struct Relink {
+    due: Option<Instant>,
+    delay: Duration,
+    lost_last: Option<Instant>,
+}
+
+impl Relink {
+    const DELAY_MAX: Duration = Duration::from_secs(30);
+    /// A link that held this long was a good one.
+    const GOOD: Duration = Duration::from_secs(60);
+
+    fn new() -> Self {
+        Self { due: None, delay: Duration::ZERO, lost_last: None }
+    }
+
+    /// Takes note of a loss. `true` for one worth telling: not the next in a row of them.
+    fn lost(&mut self) -> bool {
+        let now = Instant::now();
+        let first = self.lost_last.is_none_or(|last| now.duration_since(last) > Self::GOOD);
+        self.delay = match first {
+            true => Duration::ZERO,
+            false => (self.delay * 2).clamp(Duration::from_millis(100), Self::DELAY_MAX),
+        };
+        self.lost_last = Some(now);
+        self.due = Some(now + self.delay);
+        first
+    }
+
+    async fn wait(&self) {
+        match self.due {
+            Some(due) => tokio::time::sleep_until(due.into()).await,
+            None => pending().await,
+        }
+    }
+}
+
 /// A machine in its place, as a driver holds it.
 pub(crate) struct Running {
     pub(crate) vm: Arc<dyn Vm>,
@@ -150,6 +189,7 @@ pub(crate) struct Driver {
     record: SandboxRecord,
     running: Option<Running>,
     state: watch::Sender<SandboxState>,
+    relink: Relink,
 }
 
 /// Starts the task that owns a sandbox from here on.
@@ -159,7 +199,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, running: Option
     let (state, watcher) = watch::channel(SandboxState { record: Arc::new(record.clone()), link });
     let id = record.id.clone();
     let directory = shared.paths.sandbox(&id);
-    let driver = Driver { shared: Arc::clone(shared), directory, record, running, state };
+    let driver =
+        Driver { shared: Arc::clone(shared), directory, record, running, state, relink: Relink::new() };
     shared.tasks.spawn(driver.run(queue));
     Sandbox { id, requests, state: watcher }
 }
@@ -186,7 +227,7 @@ impl Driver {
                 biased;
                 () = closing.cancelled() => return,
                 exit = exited(self.running.as_ref()) => self.machine_ended(exit.reason).await,
-                error = link_lost(self.running.as_ref()) => self.relink_after(error).await,
+                error = link_lost(self.running.as_ref()) => self.note_lost_link(error).await,
                 message = queue.recv() => match message {
                     None => return,
                     Some(Message::Delete(reply)) => {
@@ -199,6 +240,7 @@ impl Driver {
                     }
                     Some(message) => self.handle(message).await,
                 },
+                () = self.relink.wait() => self.relink().await,
             }
         }
     }
@@ -210,7 +252,11 @@ impl Driver {
             Message::Hibernate(reply) => answer(reply, self.hibernate().await),
             Message::Wake(reply) => answer(reply, self.wake().await),
             Message::StartCold(reply) => answer(reply, self.start_cold().await),
-            Message::Snapshot(purpose, reply) => answer(reply, self.snapshot(purpose).await),
+            Message::Snapshot(purpose, reply) => {
+                answer(reply, self.snapshot(purpose).await);
+                // Nobody may be left to want what was saved.
+                self.shared.snapshots.collect();
+            }
             Message::Link(reply) => answer(reply, self.link().await),
             Message::Delete(reply) => answer(reply, self.delete().await),
         }
@@ -257,12 +303,20 @@ impl Driver {
     async fn machine_ended(&mut self, reason: String) {
         tracing::warn!(sandbox.id = %self.record.id, "the machine of sandbox {} ended: {reason}", self.record.id);
         if let Some(running) = self.running.take() {
-            running.berth.leave(&self.shared.network).await;
+            self.give_up(running).await;
         }
         self.record.died = Some(reason);
         if let Err(error) = self.enter(Phase::Died, Durability::Synced) {
             tracing::error!(sandbox.id = %self.record.id, %error, "the death of sandbox {} could not be written down", self.record.id);
         }
+    }
+
+    /// Gives back what a machine that has ended held on the host.
+    async fn give_up(&self, running: Running) {
+        let Running { berth, pin, .. } = running;
+        berth.leave(&self.shared.network).await;
+        drop(pin);
+        self.shared.snapshots.collect();
     }
 
     async fn pause(&mut self) -> Result<(), NodeError> {
@@ -303,7 +357,7 @@ impl Driver {
         self.enter(Phase::Deleting, Durability::Synced)?;
         if let Some(running) = self.running.take() {
             running.vm.kill().await;
-            running.berth.leave(&self.shared.network).await;
+            self.give_up(running).await;
         }
         remove_directory(&self.directory).map_err(NodeError::host("remove the sandbox's files"))?;
         self.shared.forget(&self.record.id);
@@ -326,18 +380,26 @@ impl Driver {
         Ok(link)
     }
 
-    async fn relink_after(&mut self, error: LinkError) {
+    async fn note_lost_link(&mut self, error: LinkError) {
         let id = self.record.id.clone();
         // A machine that ends closes its link on the way.
         self.notice_death().await;
         let Some(running) = &mut self.running else { return };
         running.link = None;
-        tracing::warn!(sandbox.id = %id, %error, "lost the link to sandbox {id}");
+        if self.relink.lost() {
+            tracing::warn!(sandbox.id = %id, %error, "lost the link to sandbox {id}");
+        }
         self.publish();
+    }
+
+    async fn relink(&mut self) {
+        self.relink.due = None;
         if self.record.phase == Phase::Running
+            && self.running.is_some()
             && let Err(error) = self.link().await
         {
-            tracing::warn!(sandbox.id = %id, %error, "the guest of sandbox {id} does not answer; the next request tries again");
+            let id = &self.record.id;
+            tracing::debug!(sandbox.id = %id, %error, "the guest of sandbox {id} does not answer; the next request tries again");
         }
     }
 

@@ -70,7 +70,7 @@ pub enum NodeError {
     Start(#[from] StartError),
     /// The machine did not obey.
     #[error("could not control the machine")]
-    Control(#[from] ControlError),
+    Control(#[source] ControlError),
     /// No network for it.
     #[error("could not get a network")]
     Network(#[from] network::AcquireError),
@@ -138,6 +138,21 @@ impl NodeError {
 
     pub(crate) fn guest(what: &'static str) -> impl Fn(CallError) -> NodeError {
         move |source| NodeError::Guest { what, source }
+    }
+}
+
+impl From<ControlError> for NodeError {
+    fn from(error: ControlError) -> Self {
+        let full = match &error {
+            ControlError::Capture(source) => {
+                matches!(source.downcast_ref::<memory::CaptureError>(), Some(memory::CaptureError::NoSpace))
+            }
+            // The engine writes the devices itself and tells of a full disk in the words of the C library.
+            ControlError::Refused { reason, .. } => reason.contains("No space left on device"),
+            ControlError::Host { source, .. } => storage::is_no_space(source),
+            _ => false,
+        };
+        if full { NodeError::NoSpace { what: "the machine's state" } } else { NodeError::Control(error) }
     }
 }
 

@@ -53,7 +53,6 @@ impl Image {
         for name in [&memory, &devices, &sums_name, &crate::snapshots::DISK.to_owned()] {
             File::open(directory.join(name)).and_then(|file| file.sync_all()).map_err(host)?;
         }
-        sync_directory(directory).map_err(host)?;
         let mut stamps = HashMap::new();
         for name in [&memory, &devices, &sums_name] {
             stamps.insert(name.clone(), Stamp::of(&directory.join(name)).map_err(host)?);
@@ -61,6 +60,7 @@ impl Image {
         let devices_digest = Digest::of(&fs::read(directory.join(&devices)).map_err(host)?).to_string();
         let image = Self { memory, devices, fingerprint, devices_digest, stamps };
         let bytes = serde_json::to_vec(&image).map_err(io::Error::from).map_err(host)?;
+        // Syncs the directory too, and with it the names of the files above.
         write_file(&directory.join(IMAGE), &bytes, Durability::Synced).map_err(host)?;
         Ok(image)
     }
@@ -137,6 +137,24 @@ pub(crate) fn remove_leftovers(directory: &Path, keep: Option<&str>) -> io::Resu
             || name == WAKING
             || name == IMAGE
         {
+            remove(&directory.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what neither the image nor `memory` (which a machine may map) names: parts of sleeps that were interrupted or are over.
+pub(crate) fn remove_unnamed(directory: &Path, memory: Option<&str>) -> io::Result<()> {
+    let image = Image::read(directory);
+    let mut named: Vec<String> = memory.map(str::to_owned).into_iter().collect();
+    if let Some(image) = image {
+        named.extend([image.memory, image.devices]);
+    }
+    let sums: Vec<_> = named.iter().map(|name| sums_name(name)).collect();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let part = name.starts_with("memory.") || name.starts_with("devices.");
+        if part && !named.contains(&name) && !sums.contains(&name) {
             remove(&directory.join(name))?;
         }
     }

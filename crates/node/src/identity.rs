@@ -5,26 +5,52 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::SandboxId;
 use ed25519_dalek::SigningKey;
-use guest_link::message::{FreshIdentity, HostKeyFile, Identity, Network};
+use guest_link::message::{FreshIdentity, HostKeyFile, Identity, Network, NetworkPast};
 use network::GuestAddresses;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-/// Name of the guest's network interface.
-const INTERFACE: &str = "eth0";
+/// What a sandbox's lasting identity is derived from: its machine id and its SSH host key. Written down with it, so that a guest
+/// booted anew from its disk is still the same machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct IdentitySeed(String);
 
-/// Whether a guest becomes somebody else or stays who it was.
+impl IdentitySeed {
+    pub(crate) fn new() -> io::Result<Self> {
+        let bytes: [u8; 32] = random()?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    fn derive<const N: usize>(&self, purpose: &str) -> [u8; N] {
+        let digest = Sha256::new().chain_update(&self.0).chain_update(purpose).finalize();
+        std::array::from_fn(|index| digest[index])
+    }
+}
+
+/// How much of an identity a guest is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// A new machine: made from a template, a snapshot or a fork.
-    New,
-    /// The same machine after sleep or a cold start.
+    /// Everything: it was somebody else, or nobody.
+    Anew,
+    /// It is the same machine after sleep: only what time has made stale.
     Same,
 }
 
 /// The identity of a sandbox's guest. Keys are made here, in microseconds, rather than in the guest.
-pub(crate) fn identity(id: &SandboxId, who: Who, addresses: GuestAddresses) -> io::Result<Identity> {
+pub(crate) fn identity(
+    id: &SandboxId,
+    seed: &IdentitySeed,
+    who: Who,
+    addresses: GuestAddresses,
+    past: NetworkPast,
+) -> io::Result<Identity> {
     let fresh = match who {
         Who::Same => None,
-        Who::New => Some(FreshIdentity { machine_id: random()?, ssh_host_keys: ssh_host_key(id)? }),
+        Who::Anew => Some(FreshIdentity {
+            machine_id: seed.derive("machine-id"),
+            ssh_host_keys: ssh_host_key(id, seed.derive("ssh-host-key"), seed.derive("ssh-check")),
+        }),
     };
     Ok(Identity {
         fresh,
@@ -32,12 +58,12 @@ pub(crate) fn identity(id: &SandboxId, who: Who, addresses: GuestAddresses) -> i
         entropy: [random()?, random()?],
         unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
         network: Some(Network {
-            interface: INTERFACE.to_owned(),
+            past,
             mac: addresses.mac.0,
             address: addresses.ip,
             prefix: addresses.prefix,
             gateway: addresses.gateway,
-            dns: vec![addresses.gateway],
+            dns: Vec::new(),
         }),
     })
 }
@@ -52,10 +78,8 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A new Ed25519 key as the two files that `sshd` reads.
-fn ssh_host_key(id: &SandboxId) -> io::Result<Vec<HostKeyFile>> {
-    let seed: [u8; 32] = random()?;
-    let check: [u8; 4] = random()?;
+/// An Ed25519 key as the two files that `sshd` reads.
+fn ssh_host_key(id: &SandboxId, seed: [u8; 32], check: [u8; 4]) -> Vec<HostKeyFile> {
     let key = SigningKey::from_bytes(&seed);
     let public = key.verifying_key().to_bytes();
     let comment = format!("root@{id}");
@@ -94,10 +118,10 @@ fn ssh_host_key(id: &SandboxId) -> io::Result<Vec<HostKeyFile>> {
     }
     private.push_str("-----END OPENSSH PRIVATE KEY-----\n");
     let public = format!("ssh-ed25519 {} {comment}\n", base64(&public_blob));
-    Ok(vec![
+    vec![
         HostKeyFile { name: "ssh_host_ed25519_key".to_owned(), contents: private.into_bytes() },
         HostKeyFile { name: "ssh_host_ed25519_key.pub".to_owned(), contents: public.into_bytes() },
-    ])
+    ]
 }
 
 fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -138,7 +162,7 @@ mod tests {
     #[test]
     fn openssh_accepts_the_host_key() {
         let id = SandboxId::from_random([7; 16]);
-        let files = ssh_host_key(&id).unwrap();
+        let files = ssh_host_key(&id, [1; 32], [2; 4]);
         let directory = std::env::temp_dir().join(format!("pandastack-key-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("key");

@@ -202,13 +202,8 @@ impl Node {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
         self.shared.lock().clear();
-        match Arc::try_unwrap(self.shared) {
-            Ok(shared) => {
-                if let Err(error) = shared.network.close().await {
-                    tracing::warn!(%error, "parts of the network stay until the next start");
-                }
-            }
-            Err(_) => tracing::warn!("the node is still in use; prepared networks stay until the next start"),
+        if let Err(error) = self.shared.network.close().await {
+            tracing::warn!(%error, "parts of the network stay until the next start");
         }
     }
 
@@ -287,6 +282,17 @@ impl Node {
         if count == 0 || count > FORK_CHILDREN_MAX {
             return Err(NodeError::ForkCount { asked: count, max: FORK_CHILDREN_MAX });
         }
+        let (node, sandbox) = (self.clone(), sandbox.clone());
+        // Runs to its end even when the caller goes away, so that the instant is either used or removed.
+        let forking = self.shared.tasks.spawn(async move { node.fork_all(&sandbox, count).await });
+        forking.await.unwrap_or(Err(NodeError::Closing))
+    }
+
+    async fn fork_all(
+        &self,
+        sandbox: &Sandbox,
+        count: usize,
+    ) -> Result<(Vec<Result<Sandbox, NodeError>>, SaveTimings), NodeError> {
         let (pin, timings) = sandbox.save(Purpose::Fork).await?;
         let mut children = tokio::task::JoinSet::new();
         for _ in 0..count {
@@ -301,6 +307,8 @@ impl Node {
         while let Some(joined) = children.join_next().await {
             made.push(joined.unwrap_or(Err(NodeError::Closing)));
         }
+        // Where no child came to be, nobody needs the instant.
+        self.shared.snapshots.collect();
         Ok((made, timings))
     }
 
@@ -352,7 +360,8 @@ async fn make_sandbox(
         });
     }
     let about = pin.about().clone();
-    let mut record = SandboxRecord::new(id.clone(), about.template.clone(), pin.id().clone(), about.shape);
+    let mut record = SandboxRecord::new(id.clone(), pin.id().clone(), &about)
+        .map_err(NodeError::host("make an identity"))?;
     let mut ready = match shared.waiting.take(pin.id()) {
         Some(ready) => {
             timings.was_waiting = true;
@@ -375,7 +384,7 @@ async fn make_sandbox(
     ready.berth.directory = directory.clone();
     timings.prepare_ms = milliseconds(started);
     let patience = shared.config.guest_patience;
-    let (live, berth, pin) = restore(&shared.network, ready, &id, patience, &mut timings).await?;
+    let (live, berth, pin) = restore(&shared.network, ready, &record, patience, &mut timings).await?;
 
     record.phase = Phase::Running;
     record.generation += 1;

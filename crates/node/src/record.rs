@@ -11,6 +11,9 @@ use machine::VmRecord;
 use serde::{Deserialize, Serialize};
 use storage::{Durability, write_file};
 
+use crate::identity::IdentitySeed;
+use crate::snapshots::About;
+
 const FILE: &str = "record.json";
 /// A record is a few hundred bytes; a larger file is not one.
 const RECORD_BYTES_MAX: u64 = 64 * 1024;
@@ -43,6 +46,7 @@ pub struct SandboxRecord {
     pub created_unix_ms: u64,
     /// Why its machine ended, when it did by itself.
     pub died: Option<String>,
+    pub(crate) identity_seed: IdentitySeed,
 }
 
 /// The file behind a machine's memory.
@@ -59,26 +63,22 @@ pub enum MemoryBase {
 
 impl SandboxRecord {
     /// The record of a sandbox about to be made from a snapshot.
-    pub(crate) fn new(
-        id: SandboxId,
-        template: TemplateName,
-        origin: SnapshotId,
-        shape: MachineShape,
-    ) -> Self {
-        Self {
+    pub(crate) fn new(id: SandboxId, origin: SnapshotId, about: &About) -> io::Result<Self> {
+        Ok(Self {
             format: FORMAT,
             id,
             generation: 1,
             phase: Phase::Creating,
-            template,
+            template: about.template.clone(),
             memory: MemoryBase::Snapshot(origin.clone()),
             origin,
-            shape,
+            shape: about.shape,
             slot: None,
             vm: None,
             created_unix_ms: unix_ms(),
             died: None,
-        }
+            identity_seed: IdentitySeed::new()?,
+        })
     }
 
     /// Writes it into the sandbox's directory.

@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 
 use domain::SandboxId;
 use guest_link::client::{Link, Opening};
+use guest_link::message::{Identity, NetworkPast};
 use machine::{Engine, Prepared, RestorePlan, Vm};
-use network::GuestAddresses;
 use serde::Serialize;
 use storage::clone_file;
 
 use crate::berth::{Berth, Names, open_disk};
 use crate::error::NodeError;
 use crate::identity::{Who, identity};
-use crate::snapshots::{DEVICES, DISK, MEMORY, Pin};
+use crate::record::SandboxRecord;
+use crate::snapshots::{DEVICES, DISK, MEMORY, Pin, Purpose};
 
 /// Where the time of a restore went.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -107,11 +108,10 @@ pub(crate) async fn prepare_own(
 pub(crate) async fn enliven(
     vm: Arc<dyn Vm>,
     id: &SandboxId,
-    who: Who,
-    addresses: GuestAddresses,
+    identity: Identity,
     patience: Duration,
 ) -> Result<LiveMachine, NodeError> {
-    match confirm(&*vm, id, who, addresses, patience).await {
+    match confirm(&*vm, id, identity, patience).await {
         Ok(link) => Ok(LiveMachine { vm, link }),
         Err(error) => {
             vm.kill().await;
@@ -123,11 +123,9 @@ pub(crate) async fn enliven(
 async fn confirm(
     vm: &dyn Vm,
     id: &SandboxId,
-    who: Who,
-    addresses: GuestAddresses,
+    identity: Identity,
     patience: Duration,
 ) -> Result<Link, NodeError> {
-    let identity = identity(id, who, addresses).map_err(NodeError::host("make an identity"))?;
     let stream = vm.connect_link().await?;
     let talk = async {
         // The greeting and the identity are under way before the guest runs its first instruction.
@@ -148,18 +146,25 @@ async fn confirm(
 pub(crate) async fn restore(
     network: &network::Network,
     ready: ReadyMachine,
-    id: &SandboxId,
+    record: &SandboxRecord,
     patience: Duration,
     timings: &mut RestoreTimings,
 ) -> Result<(LiveMachine, Berth, Pin), NodeError> {
     let ReadyMachine { berth, prepared, pin } = ready;
     let live = async {
+        // A template never had a network to remember.
+        let past = match pin.about().purpose {
+            Purpose::Template { .. } => NetworkPast::None,
+            Purpose::Kept | Purpose::Fork => NetworkPast::Possible,
+        };
+        let identity = identity(&record.id, &record.identity_seed, Who::Anew, berth.addresses, past)
+            .map_err(NodeError::host("make an identity"))?;
         let started = Instant::now();
         let devices = File::open(pin.path(DEVICES)?).map_err(NodeError::host("open a snapshot's devices"))?;
         let vm = prepared.load(devices).await?;
         timings.load_ms = milliseconds(started);
         let started = Instant::now();
-        let live = enliven(vm, id, Who::New, berth.addresses, patience).await?;
+        let live = enliven(vm, &record.id, identity, patience).await?;
         timings.confirm_ms = milliseconds(started);
         Ok::<_, NodeError>(live)
     };

@@ -209,13 +209,10 @@ impl Snapshots {
     }
 
     fn unpin(&self, id: &SnapshotId) {
-        let mut entries = self.lock();
-        let Some(entry) = entries.get_mut(id) else { return };
-        entry.users = entry.users.saturating_sub(1);
-        if entry.users == 0 && entry.condemned {
-            entries.remove(id);
-            drop(entries);
-            self.remove_files(id);
+        // Only counts. Files go when somebody says that a machine is gone (`collect`): a node that closes lets go of its pins while
+        // the machines live on.
+        if let Some(entry) = self.lock().get_mut(id) {
+            entry.users = entry.users.saturating_sub(1);
         }
     }
 
@@ -229,15 +226,13 @@ impl Snapshots {
         let marker = entry.snapshot.path(MEMORY)?.with_file_name(DELETED);
         write_file(&marker, b"", Durability::Synced).map_err(NodeError::host("delete the snapshot"))?;
         entry.condemned = true;
-        if entry.users == 0 {
-            entries.remove(id);
-            drop(entries);
-            self.remove_files(id);
-        }
+        drop(entries);
+        self.collect();
         Ok(())
     }
 
-    /// Removes deleted snapshots that nobody pinned since the node was opened.
+    /// Removes deleted snapshots that no machine maps any more. To be called when a machine is gone, and when all machines that
+    /// an earlier process left have been found.
     pub(crate) fn collect(&self) {
         let unused: Vec<_> = {
             let mut entries = self.lock();

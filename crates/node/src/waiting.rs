@@ -113,8 +113,11 @@ pub(crate) async fn keep_ready(shared: Arc<Shared>) {
 
 async fn remove(shared: &Shared, machines: Vec<ReadyMachine>) {
     for ready in machines {
-        ready.prepared.discard().await;
-        ready.berth.remove(&shared.network).await;
+        let ReadyMachine { berth, prepared, pin } = ready;
+        prepared.discard().await;
+        berth.remove(&shared.network).await;
+        drop(pin);
+        shared.snapshots.collect();
     }
 }
 

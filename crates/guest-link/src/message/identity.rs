@@ -53,8 +53,8 @@ pub struct HostKeyFile {
 /// The guest's one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
-    /// Name of the interface, `eth0`.
-    pub interface: String,
+    /// Whether the guest may have had another address before.
+    pub past: NetworkPast,
     /// Its hardware address.
     pub mac: [u8; 6],
     /// Its address.
@@ -65,6 +65,15 @@ pub struct Network {
     pub gateway: Ipv4Addr,
     /// For `/etc/resolv.conf`; left alone when empty.
     pub dns: Vec<Ipv4Addr>,
+}
+
+/// What a guest may remember of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NetworkPast {
+    /// It never had an address, so no connection either: it comes straight from a template.
+    None,
+    /// It may have addresses and connections, all of which are void now.
+    Possible,
 }
 
 /// What the guest did. Every step that the request asked for was done, or there is no confirmation.

@@ -74,14 +74,12 @@ impl Agent {
                 // It may have waited for this stream.
                 self.read_output(process.0);
             }
-            Work::File(FileWork { task: Some(task), .. }) => {
-                // Closing may remove a file, which may block.
-                self.workers.submit(move || {
-                    drop(task);
-                    Completion::Nothing
-                });
+            Work::File(work) => {
+                if let Some(task) = work.task {
+                    self.dispose(task);
+                }
             }
-            Work::Answer | Work::Start { .. } | Work::Input { .. } | Work::File(_) | Work::Connection(_) => {}
+            Work::Answer | Work::Start { .. } | Work::Input { .. } | Work::Connection(_) => {}
         }
     }
 
@@ -440,7 +438,7 @@ impl Agent {
         self.drive_file(id);
     }
 
-    /// Drops a task where it may block.
+    /// Drops a task where it may block: an aborted upload removes its file.
     pub(super) fn dispose(&mut self, task: Box<file::Task>) {
         self.workers.submit(move || {
             drop(task);

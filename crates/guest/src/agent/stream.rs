@@ -41,7 +41,7 @@ pub(super) enum Work {
     /// Feeds a process.
     Input { process: ProcessId, end: InputEnd, ended: bool },
     /// Moves file contents or metadata.
-    File(FileWork),
+    File(Box<FileWork>),
     /// A TCP connection.
     Connection(Box<Connection>),
 }
@@ -63,8 +63,8 @@ pub(super) struct FileWork {
 }
 
 impl FileWork {
-    pub(super) fn new(task: file::Task) -> FileWork {
-        FileWork {
+    pub(super) fn new(task: file::Task) -> Box<FileWork> {
+        Box::new(FileWork {
             task: Some(Box::new(task)),
             data: Vec::new(),
             sent: 0,
@@ -73,7 +73,7 @@ impl FileWork {
             outcome: None,
             watched: false,
             news: true,
-        }
+        })
     }
 }
 

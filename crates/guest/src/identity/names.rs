@@ -1,19 +1,19 @@
-//! Names in files: host name, machine id, SSH host keys, name servers. Written in place where the length rarely changes, which
-//! is the cheapest change a file system knows.
+//! Names in files: host name, machine id, SSH host keys, name servers.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use guest_link::message::HostKeyFile;
 
+use super::files::{Files, KEY_FILES, overwrite};
 use crate::kernel::check;
 
 /// Longest `/etc/hosts` that is kept up to date. A longer one is someone's own work and left alone.
-const HOSTS_BYTES_MAX: u64 = 64 * 1024;
+const HOSTS_BYTES_MAX: usize = 4 * 1024;
 
 /// Longest host name the kernel takes.
 const HOSTNAME_BYTES_MAX: usize = 64;
@@ -21,62 +21,60 @@ const HOSTNAME_BYTES_MAX: usize = 64;
 /// The address under which Debian knows a host's own name.
 const OWN_ADDRESS: &str = "127.0.1.1";
 
-pub(super) fn set_hostname(name: &str) -> io::Result<()> {
+/// A hosts file for a guest that has none.
+pub(super) const PLAIN_HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
+
+pub(super) fn set_hostname(files: &Files, name: &str) -> io::Result<()> {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     if name.is_empty() || name.len() > HOSTNAME_BYTES_MAX || !name.bytes().all(usable) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     // SAFETY: the kernel reads `name.len()` bytes.
     check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
-    overwrite(Path::new("/etc/hostname"), format!("{name}\n").as_bytes(), 0o644)?;
-    let hosts = Path::new("/etc/hosts");
-    match read(hosts)? {
-        None => overwrite(
-            hosts,
-            format!("127.0.0.1 localhost\n::1 localhost\n{OWN_ADDRESS} {name}\n").as_bytes(),
-            0o644,
-        ),
-        Some(text) => match renamed_hosts(&text, name) {
-            Some(text) => overwrite(hosts, text.as_bytes(), 0o644),
-            None => Ok(()),
-        },
+    overwrite(&files.hostname, format!("{name}\n").as_bytes())?;
+    let mut hosts = vec![0; HOSTS_BYTES_MAX];
+    let count = files.hosts.read_at(&mut hosts, 0)?;
+    if count == HOSTS_BYTES_MAX {
+        return Ok(());
+    }
+    match renamed_hosts(&String::from_utf8_lossy(&hosts[..count]), name) {
+        Some(text) => overwrite(&files.hosts, text.as_bytes()),
+        None => Ok(()),
     }
 }
 
-pub(super) fn set_machine_id(id: &[u8; 16]) -> io::Result<()> {
+pub(super) fn set_machine_id(files: &Files, id: &[u8; 16]) -> io::Result<()> {
     let mut text = String::with_capacity(33);
     for byte in id {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text.push('\n');
-    overwrite(Path::new("/etc/machine-id"), text.as_bytes(), 0o444)
+    overwrite(&files.machine_id, text.as_bytes())
 }
 
-/// Replaces all host keys; `false` where the guest has no SSH.
-pub(super) fn set_ssh_host_keys(keys: &[HostKeyFile]) -> io::Result<bool> {
-    let directory = Path::new("/etc/ssh");
-    let present = match fs::read_dir(directory) {
-        Ok(present) => present,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    if !keys.iter().all(|key| is_key_name(&key.name)) {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+/// Replaces the host key; `false` where the guest has no SSH.
+pub(super) fn set_ssh_host_keys(files: &Files, keys: &[HostKeyFile]) -> io::Result<bool> {
+    if files.ssh_keys.is_empty() {
+        return Ok(false);
     }
-    for item in present {
+    for key in keys {
+        let place = KEY_FILES.iter().position(|(name, _)| *name == key.name);
+        let place = place.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        overwrite(&files.ssh_keys[place], &key.contents)?;
+    }
+    Ok(true)
+}
+
+/// Removes host keys that an image brought along: nobody else may know a machine's key.
+pub(super) fn remove_host_keys(directory: &Path) -> io::Result<()> {
+    for item in fs::read_dir(directory)? {
         let name = item?.file_name();
-        let old =
-            name.to_str().is_some_and(|name| is_key_name(name) && !keys.iter().any(|key| key.name == name));
-        if old {
+        if name.to_str().is_some_and(is_key_name) {
             fs::remove_file(directory.join(&name))?;
         }
     }
-    for key in keys {
-        let mode = if key.name.ends_with(".pub") { 0o644 } else { 0o600 };
-        overwrite(&directory.join(&key.name), &key.contents, mode)?;
-    }
-    Ok(true)
+    Ok(())
 }
 
 pub(super) fn set_resolver(servers: &[Ipv4Addr]) -> io::Result<()> {
@@ -90,7 +88,7 @@ pub(super) fn set_resolver(servers: &[Ipv4Addr]) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) {
         fs::remove_file(path)?;
     }
-    overwrite(path, text.as_bytes(), 0o644)
+    replace(path, text.as_bytes(), 0o644)
 }
 
 fn is_key_name(name: &str) -> bool {
@@ -105,7 +103,7 @@ fn is_key_name(name: &str) -> bool {
 }
 
 /// The hosts file with our own name in it; `None` when nothing changes.
-fn renamed_hosts(text: &str, name: &str) -> Option<String> {
+pub(super) fn renamed_hosts(text: &str, name: &str) -> Option<String> {
     let own = |line: &str| line.split_ascii_whitespace().next() == Some(OWN_ADDRESS);
     let line = format!("{OWN_ADDRESS} {name}");
     if text.lines().any(|known| known == line) {
@@ -121,19 +119,8 @@ fn renamed_hosts(text: &str, name: &str) -> Option<String> {
     Some(changed)
 }
 
-fn read(path: &Path) -> io::Result<Option<String>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut bytes = Vec::with_capacity(512);
-    file.take(HOSTS_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-/// Makes a file's contents exactly `contents`, touching as little as possible.
-fn overwrite(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+/// Makes the contents of the file of this name exactly `contents`.
+fn replace(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let file = options
         .write(true)
@@ -142,15 +129,7 @@ fn overwrite(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
         .mode(mode)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)?;
-    let metadata = file.metadata()?;
-    file.write_all_at(contents, 0)?;
-    if metadata.len() > contents.len() as u64 {
-        file.set_len(contents.len() as u64)?;
-    }
-    if metadata.permissions().mode() & 0o7777 != mode {
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-    }
-    Ok(())
+    overwrite(&file, contents)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use guest_link::message::Network;
 
@@ -123,29 +124,30 @@ fn acknowledged(reply: &Reply<'_>) -> io::Result<()> {
 
 /// The guest's one interface.
 pub(super) struct Interface {
-    netlink: Netlink,
+    netlink: Mutex<Netlink>,
     index: u32,
 }
 
 impl Interface {
-    pub(super) fn find(name: &str) -> io::Result<Interface> {
+    pub(super) fn find(name: &str, netlink: Netlink) -> io::Result<Interface> {
         let name = CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: `name` is a C string that outlives the call.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
         if index == 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Interface { netlink: Netlink::open(libc::NETLINK_ROUTE)?, index })
+        Ok(Interface { netlink: Mutex::new(netlink), index })
     }
 
     /// Removes every IPv4 address. With the last one the kernel drops all routes and neighbours of the interface.
-    pub(super) fn remove_addresses(&mut self) -> io::Result<()> {
+    pub(super) fn remove_addresses(&self) -> io::Result<()> {
+        let mut netlink = self.lock();
         let mut old: Vec<Vec<u8>> = Vec::new();
         let index = self.index;
         let mut body = [0; 8];
         body[0] = libc::AF_INET as u8;
-        self.netlink.push(libc::RTM_GETADDR, libc::NLM_F_DUMP, &body, &[]);
-        self.netlink.dump(|reply| {
+        netlink.push(libc::RTM_GETADDR, libc::NLM_F_DUMP, &body, &[]);
+        netlink.dump(|reply| {
             let on = reply.body.get(4..8).and_then(|on| on.try_into().ok()).map(u32::from_ne_bytes);
             if reply.kind == libc::RTM_NEWADDR && on == Some(index) {
                 old.push(reply.body.to_vec());
@@ -153,12 +155,12 @@ impl Interface {
         })?;
         for address in &old {
             // The message that announced it, attributes and all, names it for removal.
-            self.netlink.push(libc::RTM_DELADDR, libc::NLM_F_ACK, address, &[]);
+            netlink.push(libc::RTM_DELADDR, libc::NLM_F_ACK, address, &[]);
         }
         if old.is_empty() {
             return Ok(());
         }
-        for verdict in self.netlink.transact(old.len())? {
+        for verdict in netlink.transact(old.len())? {
             match verdict {
                 // A secondary address goes with its primary one.
                 Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {}
@@ -168,24 +170,38 @@ impl Interface {
         Ok(())
     }
 
-    /// Hardware address, up, address and default route, in one go. The change of the hardware address makes the kernel forget
+    fn lock(&self) -> MutexGuard<'_, Netlink> {
+        self.netlink.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings it up.
+    pub(super) fn raise(&mut self) -> io::Result<()> {
+        let mut netlink = self.lock();
+        let up = (libc::IFF_UP as u32).to_ne_bytes();
+        let mut link = [0; 16];
+        link[4..8].copy_from_slice(&self.index.to_ne_bytes());
+        link[8..12].copy_from_slice(&up);
+        link[12..16].copy_from_slice(&up);
+        netlink.push(libc::RTM_NEWLINK, libc::NLM_F_ACK, &link, &[]);
+        netlink.transact(1)?.into_iter().collect()
+    }
+
+    /// Hardware address, address and default route, in one go. The change of the hardware address makes the kernel forget
     /// its neighbours.
-    pub(super) fn configure(&mut self, network: &Network) -> io::Result<()> {
+    pub(super) fn configure(&self, network: &Network) -> io::Result<()> {
+        let mut netlink = self.lock();
         let acknowledge = libc::NLM_F_ACK;
         let create = acknowledge | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
-        let up = (libc::IFF_UP as u32).to_ne_bytes();
         let index = self.index.to_ne_bytes();
         let mut link = [0; 16];
         link[4..8].copy_from_slice(&index);
-        link[8..12].copy_from_slice(&up);
-        link[12..16].copy_from_slice(&up);
-        self.netlink.push(libc::RTM_NEWLINK, acknowledge, &link, &[(libc::IFLA_ADDRESS, &network.mac)]);
+        netlink.push(libc::RTM_NEWLINK, acknowledge, &link, &[(libc::IFLA_ADDRESS, &network.mac)]);
         let mut address = [0; 8];
         address[0] = libc::AF_INET as u8;
         address[1] = network.prefix;
         address[4..8].copy_from_slice(&index);
         let own = network.address.octets();
-        self.netlink.push(
+        netlink.push(
             libc::RTM_NEWADDR,
             create,
             &address,
@@ -202,13 +218,13 @@ impl Interface {
         route[6] = libc::RT_SCOPE_UNIVERSE;
         route[7] = libc::RTN_UNICAST;
         let gateway = network.gateway.octets();
-        self.netlink.push(
+        netlink.push(
             libc::RTM_NEWROUTE,
             create,
             &route,
             &[(libc::RTA_GATEWAY, &gateway), (libc::RTA_OIF, &index)],
         );
-        self.netlink.transact(3)?.into_iter().collect()
+        netlink.transact(3)?.into_iter().collect()
     }
 }
 

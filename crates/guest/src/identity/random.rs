@@ -1,6 +1,6 @@
 //! The kernel's random number generator. Two guests restored from one snapshot would draw the same numbers without this.
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -18,9 +18,8 @@ const RNDADDENTROPY: libc::c_ulong = 0x4008_5203;
 const RNDRESEEDCRNG: libc::c_ulong = 0x5207;
 
 /// Mixes fresh bytes in and makes the generator use them at once.
-pub(super) fn reseed(entropy: &[[u8; 32]; 2]) -> io::Result<()> {
+pub(super) fn reseed(device: &File, entropy: &[[u8; 32]; 2]) -> io::Result<()> {
     let pool = Pool { entropy_bits: 512, bytes: 64, data: *entropy };
-    let device = OpenOptions::new().write(true).open("/dev/urandom")?;
     // SAFETY: `RNDADDENTROPY` reads the two integers and as many bytes as the second says, all of which lie in `pool`.
     check(unsafe { libc::ioctl(device.as_raw_fd(), RNDADDENTROPY, &raw const pool) })?;
     // SAFETY: `RNDRESEEDCRNG` takes no argument.

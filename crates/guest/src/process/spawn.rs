@@ -1,12 +1,14 @@
 //! Starts a program. The child shares our memory until it calls `execve` and does nothing but system calls there: copying page
 //! tables as `fork` does is slow, most of all under emulation. The calling thread waits meanwhile, so this runs on a worker.
+//!
+//! Every descriptor of this program closes on `execve`, and its limits are those that programs get: the child has nothing to
+//! undo. Under emulation each system call that is not made is a millisecond less for the first command after a restore.
 
 use std::ffi::{CString, c_char, c_void};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
 
 use guest_link::message::{Command, Failure, ProcessFailure, ProcessSpec, Stdin, Terminal};
@@ -20,9 +22,6 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Enough for a chain of system calls.
 const STACK_BYTES: usize = 32 * 1024;
-
-/// Open files a program may have unless it asks for more, as elsewhere.
-const OPEN_FILES: u64 = 1024;
 
 /// A program that runs, and our ends of its pipes: nonblocking, except that a terminal's two ends are one.
 pub(crate) struct Spawned {
@@ -56,7 +55,6 @@ struct Plan {
     /// What becomes standard input, output and error.
     standard: [i32; 3],
     terminal: bool,
-    open_files: libc::rlimit64,
     failed: Step,
     errno: i32,
 }
@@ -93,13 +91,9 @@ pub(crate) fn spawn(spec: &ProcessSpec) -> Result<Spawned, Failure> {
         account,
         standard: ends.child.each_ref().map(AsRawFd::as_raw_fd),
         terminal: spec.terminal.is_some(),
-        open_files: libc::rlimit64 { rlim_cur: OPEN_FILES, rlim_max: OPEN_FILES },
         failed: Step::None,
         errno: 0,
     };
-    // SAFETY: the kernel fills the structure. Should it not, the child keeps the limit it was made with.
-    unsafe { libc::getrlimit64(libc::RLIMIT_NOFILE, &raw mut plan.open_files) };
-    plan.open_files.rlim_cur = OPEN_FILES.min(plan.open_files.rlim_max);
     let pid = run(&mut plan)?;
     Ok(Spawned { pid, stdin: ends.stdin, stdout: ends.stdout, stderr: ends.stderr })
 }
@@ -116,24 +110,22 @@ impl Ends {
     fn open(spec: &ProcessSpec, account: &Account) -> io::Result<Ends> {
         if let Some(Terminal { size, .. }) = &spec.terminal {
             let (master, slave) = terminal::open(*size, account.uid)?;
-            kernel::set_nonblocking(&master)?;
+            kernel::set_pipe_nonblocking(&master)?;
             let child = [slave.try_clone()?, slave.try_clone()?, slave];
             return Ok(Ends { child, stdin: Some(master.try_clone()?), stdout: master, stderr: None });
         }
         let (input, stdin) = match spec.stdin {
-            Stdin::Null => {
-                (OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC).open("/dev/null")?, None)
-            }
+            Stdin::Null => (File::open("/dev/null")?, None),
             Stdin::Pipe => {
                 let (read, write) = kernel::pipe()?;
-                kernel::set_nonblocking(&write)?;
+                kernel::set_pipe_nonblocking(&write)?;
                 (read, Some(write))
             }
         };
         let (stdout, output) = kernel::pipe()?;
         let (stderr, error) = kernel::pipe()?;
-        kernel::set_nonblocking(&stdout)?;
-        kernel::set_nonblocking(&stderr)?;
+        kernel::set_pipe_nonblocking(&stdout)?;
+        kernel::set_pipe_nonblocking(&stderr)?;
         Ok(Ends { child: [input, output, error], stdin, stdout, stderr: Some(stderr) })
     }
 }
@@ -195,16 +187,11 @@ fn run(plan: &mut Plan) -> Result<i32, Failure> {
     let top = stack.as_mut_ptr_range().end;
     let top = top.wrapping_sub(top as usize % 16).cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: signals are blocked around the call so that no handler runs on the shared memory. `CLONE_VFORK` suspends this thread
-    // until the child has called `execve` or exited, so `stack` and `plan` outlive its use of them, and nobody else uses the
-    // thread-local `errno` that the two share. `child` only makes system calls.
+    // SAFETY: this program has no signal handlers that could run on the shared memory, but for its own faults. `CLONE_VFORK` suspends this thread until the
+    // child has called `execve` or exited, so `stack` and `plan` outlive its use of them, and nobody else uses the thread-local
+    // `errno` that the two share. `child` only makes system calls.
     let (result, error) = unsafe {
-        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
-        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         let result = check(libc::clone(child, top, flags, ptr::from_mut(plan).cast()));
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
         // Written by the child behind the compiler's back.
         (result, (ptr::read_volatile(&raw const plan.failed), ptr::read_volatile(&raw const plan.errno)))
     };
@@ -251,9 +238,6 @@ unsafe fn become_program(plan: &Plan) -> (Step, i32) {
         if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
             return failed(Step::Setup);
         }
-        libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
-        let limit = &raw const plan.open_files;
-        libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, limit, ptr::null_mut::<libc::rlimit64>());
         let account = &plan.account;
         if (account.uid, account.gid) != (0, 0) || !account.groups.is_empty() {
             let (uid, gid) = (account.uid, account.gid);

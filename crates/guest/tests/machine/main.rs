@@ -8,3 +8,4 @@
 
 mod lifecycle;
 mod machine;
+mod speed;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use domain::lifecycle::{Phase, Request, Verdict};
 use guest_link::client::{Link, Opening};
+use guest_link::message::NetworkPast;
 use machine::{BootPlan, Vm};
 use storage::Durability;
 
@@ -71,8 +72,14 @@ impl Driver {
             tap: berth.tap.take(),
         };
         let vm = self.shared.engine.boot(plan).await?;
-        let identity =
-            identity(&self.record.id, Who::Same, berth.addresses).map_err(host("make an identity"))?;
+        let identity = identity(
+            &self.record.id,
+            &self.record.identity_seed,
+            Who::Anew,
+            berth.addresses,
+            NetworkPast::None,
+        )
+        .map_err(host("make an identity"))?;
         match first_link(&*vm, self.shared.config.boot_patience, Some(identity)).await {
             Ok(link) => Ok((vm, link)),
             Err(error) => {

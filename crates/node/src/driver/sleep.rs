@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use domain::lifecycle::{Phase, Request, Verdict};
 use guest_link::client::Flush;
+use guest_link::message::NetworkPast;
 use storage::Durability;
 
 use super::{Driver, Running};
 use crate::berth::Berth;
 use crate::error::NodeError;
 use crate::hibernation::{self, Image};
-use crate::identity::Who;
+use crate::identity::{Who, identity};
 use crate::record::MemoryBase;
 use crate::restore::{self, LiveMachine};
 use crate::save::{self, Afterwards, SaveTimings, Subject, Targets};
@@ -87,28 +88,19 @@ impl Driver {
     async fn fall_asleep(&mut self, image: Image) {
         let running = self.running.take();
         self.record.memory = MemoryBase::Own(image.memory);
-        if let Err(error) = self.enter(Phase::Hibernated, Durability::Synced) {
+        // Need not be synced: `Hibernating` beside a whole image says the same.
+        if let Err(error) = self.enter(Phase::Hibernated, Durability::Unsynced) {
             tracing::warn!(sandbox.id = %self.record.id, %error, "the sleep of sandbox {} could not be written down", self.record.id);
             self.record.phase = Phase::Hibernated;
             self.publish();
         }
         if let Some(running) = running {
             running.vm.kill().await;
-            running.berth.leave(&self.shared.network).await;
+            self.give_up(running).await;
         }
-        self.remove_old_memory();
-    }
-
-    /// Removes memory of earlier sleeps that no machine maps any more.
-    fn remove_old_memory(&self) {
-        let keep = self.record.own_memory();
-        let listed = std::fs::read_dir(&self.directory);
-        for entry in listed.into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let old = name.starts_with("memory.") && keep.is_none_or(|keep| !name.starts_with(keep));
-            if old && let Err(error) = std::fs::remove_file(entry.path()) {
-                tracing::warn!(sandbox.id = %self.record.id, %error, "old memory of sandbox {} stays", self.record.id);
-            }
+        let keep = self.record.own_memory().map(str::to_owned);
+        if let Err(error) = hibernation::remove_unnamed(&self.directory, keep.as_deref()) {
+            tracing::warn!(sandbox.id = %self.record.id, %error, "old memory of sandbox {} stays", self.record.id);
         }
     }
 
@@ -137,6 +129,21 @@ impl Driver {
     }
 
     async fn wake_in(&mut self, image: Image, mut berth: Berth) -> Result<(), NodeError> {
+        let made = identity(
+            &self.record.id,
+            &self.record.identity_seed,
+            Who::Same,
+            berth.addresses,
+            NetworkPast::Possible,
+        );
+        let identity = match made {
+            Ok(identity) => identity,
+            Err(error) => {
+                berth.leave(&self.shared.network).await;
+                self.enter(Phase::Hibernated, Durability::Unsynced)?;
+                return Err(NodeError::host("make an identity")(error));
+            }
+        };
         let loaded = match self.load_image(&image, &mut berth).await {
             Ok(vm) => match self.use_up_image(&*vm, &berth) {
                 Ok(()) => Ok(vm),
@@ -165,7 +172,7 @@ impl Driver {
             .map_err(NodeError::host("write down the machine"))?;
         hibernation::retire(&self.directory).map_err(NodeError::host("retire the hibernation image"))?;
         let patience = self.shared.config.guest_patience;
-        match restore::enliven(vm, &self.record.id, Who::Same, berth.addresses, patience).await {
+        match restore::enliven(vm, &self.record.id, identity, patience).await {
             Ok(LiveMachine { vm, link }) => {
                 self.running = Some(Running { vm, link: Some(link), berth, pin: None });
                 self.record.memory = MemoryBase::Own(image.memory);
