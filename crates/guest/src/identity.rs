@@ -12,6 +12,7 @@ use std::io;
 use guest_link::message::{Failure, Identity, IdentityConfirmed, IdentityStep, NetworkPast};
 
 pub(crate) use self::files::prepare;
+use self::names::KeysOnDisk;
 use crate::kernel::{self, check, errno};
 
 /// Does every step or tells which one failed.
@@ -25,7 +26,9 @@ pub(crate) fn assume(identity: &Identity) -> Result<IdentityConfirmed, Failure> 
     let mut ssh_host_keys = false;
     if let Some(fresh) = &identity.fresh {
         names::set_machine_id(files, &fresh.machine_id).map_err(failed(IdentityStep::MachineId))?;
-        ssh_host_keys = names::set_ssh_host_keys(files, &fresh.ssh_host_keys)
+        let template = identity.network.as_ref().is_some_and(|network| network.past == NetworkPast::None);
+        let on_disk = if template { KeysOnDisk::None } else { KeysOnDisk::Possible };
+        ssh_host_keys = names::set_ssh_host_keys(files, &fresh.ssh_host_keys, on_disk)
             .map_err(failed(IdentityStep::SshHostKeys))?;
     }
     let mut connections_reset = 0;

@@ -12,6 +12,9 @@ pub enum NodeError {
     /// There is no such sandbox.
     #[error("there is no sandbox {0}")]
     NoSandbox(SandboxId),
+    /// There is a sandbox of that id.
+    #[error("sandbox {0} exists already")]
+    Exists(SandboxId),
     /// There is no such snapshot.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),

@@ -8,6 +8,7 @@
 mod bake;
 mod berth;
 mod config;
+mod create;
 mod driver;
 mod error;
 mod hibernation;

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use domain::lifecycle::Phase;
 use domain::{EngineFingerprint, SandboxId, SnapshotId};
@@ -20,12 +19,12 @@ use tokio_util::task::TaskTracker;
 use crate::bake::{self, BakeProgress, BootFiles, Turns};
 use crate::berth::Names;
 use crate::config::NodeConfig;
-use crate::driver::{self, Running, Sandbox};
+use crate::create;
+use crate::driver::Sandbox;
 use crate::error::{NodeError, OpenError};
 use crate::identity::random;
 use crate::paths::{Paths, remove_directory};
-use crate::record::SandboxRecord;
-use crate::restore::{RestoreTimings, make_ready, milliseconds, restore};
+use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
 use crate::snapshots::{Pin, Purpose, SnapshotInfo, Snapshots};
 use crate::waiting::{self, Waiting};
@@ -239,7 +238,7 @@ impl Node {
     /// Runs to its end even when the caller goes away: then the sandbox is made, and listed, and nothing is left half done.
     async fn create_from(&self, id: SandboxId, pin: Pin) -> Result<(Sandbox, RestoreTimings), NodeError> {
         let shared = Arc::clone(&self.shared);
-        let making = self.shared.tasks.spawn(async move { make_sandbox(&shared, id, pin).await });
+        let making = self.shared.tasks.spawn(async move { create::make(&shared, id, pin).await });
         making.await.unwrap_or(Err(NodeError::Closing))
     }
 
@@ -338,70 +337,6 @@ impl Node {
             pool_free_bytes: self.shared.pool.free_bytes().unwrap_or(0),
         }
     }
-}
-
-/// Restores a snapshot as a new sandbox. After `Err` nothing is left.
-async fn make_sandbox(
-    shared: &Arc<Shared>,
-    id: SandboxId,
-    pin: Pin,
-) -> Result<(Sandbox, RestoreTimings), NodeError> {
-    pin.about().fingerprint.fits(shared.engine.fingerprint())?;
-    let _turn = shared.restore_turn().await?;
-    tokio::task::block_in_place(|| shared.snapshots.verify(&pin))?;
-    let mut timings = RestoreTimings::default();
-    let started = Instant::now();
-    let directory = shared.paths.sandbox(&id);
-    if directory.exists() {
-        return Err(NodeError::Refused {
-            id,
-            phase: Phase::Running,
-            request: domain::lifecycle::Request::Wake,
-        });
-    }
-    let about = pin.about().clone();
-    let mut record = SandboxRecord::new(id.clone(), pin.id().clone(), &about)
-        .map_err(NodeError::host("make an identity"))?;
-    let mut ready = match shared.waiting.take(pin.id()) {
-        Some(ready) => {
-            timings.was_waiting = true;
-            ready
-        }
-        None => {
-            let aside = shared.paths.waiting().join(id.as_str());
-            make_ready(&*shared.engine, &shared.network, &shared.names, pin, &aside).await?
-        }
-    };
-    // The record is in place before the directory is: a killed node finds either nothing or a sandbox being made.
-    let claimed = record
-        .write(&ready.berth.directory, Durability::Unsynced)
-        .and_then(|()| std::fs::rename(&ready.berth.directory, &directory));
-    if let Err(error) = claimed {
-        ready.prepared.discard().await;
-        ready.berth.remove(&shared.network).await;
-        return Err(NodeError::host("claim a place for the sandbox")(error));
-    }
-    ready.berth.directory = directory.clone();
-    timings.prepare_ms = milliseconds(started);
-    let patience = shared.config.guest_patience;
-    let (live, berth, pin) = restore(&shared.network, ready, &record, patience, &mut timings).await?;
-
-    record.phase = Phase::Running;
-    record.generation += 1;
-    record.slot = Some(berth.slot.get());
-    record.vm = Some(live.vm.record());
-    if let Err(error) = record.write(&directory, Durability::Unsynced) {
-        live.vm.kill().await;
-        berth.remove(&shared.network).await;
-        return Err(NodeError::host("write down the sandbox")(error));
-    }
-    if waiting::is_worth_it(&about.purpose) && shared.config.machines_waiting > 0 {
-        shared.waiting.want(pin.id());
-    }
-    let running = Running { vm: live.vm, link: Some(live.link), berth, pin: Some(pin) };
-    let sandbox = driver::spawn(shared, record, Some(running));
-    shared.remember(sandbox.clone());
-    Ok((sandbox, timings))
 }
 
 /// A name for everything this data directory owns on the host; made at first use.

@@ -55,7 +55,7 @@ pub(crate) fn prepare() -> io::Result<()> {
     let ssh = etc.join("ssh");
     let mut ssh_keys = Vec::new();
     if ssh.is_dir() {
-        names::remove_host_keys(&ssh)?;
+        names::remove_host_keys(&ssh, &[])?;
         for (name, mode) in KEY_FILES {
             ssh_keys.push(in_memory(&ssh.join(name), b"", mode)?);
         }

@@ -53,24 +53,52 @@ pub(super) fn set_machine_id(files: &Files, id: &[u8; 16]) -> io::Result<()> {
     overwrite(&files.machine_id, text.as_bytes())
 }
 
-/// Replaces the host key; `false` where the guest has no SSH.
-pub(super) fn set_ssh_host_keys(files: &Files, keys: &[HostKeyFile]) -> io::Result<bool> {
-    if files.ssh_keys.is_empty() {
-        return Ok(false);
+/// Whether keys may lie on the disk that the guest did not boot with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeysOnDisk {
+    /// No: it comes straight from a template.
+    None,
+    /// Yes: SSH may have been installed since.
+    Possible,
+}
+
+/// Replaces the host keys; `false` where the guest has no SSH.
+pub(super) fn set_ssh_host_keys(
+    files: &Files,
+    keys: &[HostKeyFile],
+    on_disk: KeysOnDisk,
+) -> io::Result<bool> {
+    let known = |key: &HostKeyFile| KEY_FILES.iter().position(|(name, _)| *name == key.name);
+    if keys.iter().any(|key| known(key).is_none()) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    for key in keys {
-        let place = KEY_FILES.iter().position(|(name, _)| *name == key.name);
-        let place = place.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        overwrite(&files.ssh_keys[place], &key.contents)?;
+    for (key, file) in keys.iter().filter_map(|key| Some((key, files.ssh_keys.get(known(key)?)?))) {
+        overwrite(file, &key.contents)?;
+    }
+    let booted_with_ssh = !files.ssh_keys.is_empty();
+    if on_disk == KeysOnDisk::None {
+        return Ok(booted_with_ssh);
+    }
+    let directory = Path::new("/etc/ssh");
+    if !directory.is_dir() {
+        return Ok(booted_with_ssh);
+    }
+    let kept: &[(&str, u32)] = if booted_with_ssh { &KEY_FILES } else { &[] };
+    remove_host_keys(directory, kept)?;
+    if !booted_with_ssh {
+        for (key, (_, mode)) in keys.iter().filter_map(|key| Some((key, KEY_FILES[known(key)?]))) {
+            replace(&directory.join(&key.name), &key.contents, mode)?;
+        }
     }
     Ok(true)
 }
 
-/// Removes host keys that an image brought along: nobody else may know a machine's key.
-pub(super) fn remove_host_keys(directory: &Path) -> io::Result<()> {
+/// Removes host keys other than those `kept`: nobody else may know a machine's key.
+pub(super) fn remove_host_keys(directory: &Path, kept: &[(&str, u32)]) -> io::Result<()> {
     for item in fs::read_dir(directory)? {
         let name = item?.file_name();
-        if name.to_str().is_some_and(is_key_name) {
+        let foreign = |name: &str| is_key_name(name) && !kept.iter().any(|(kept, _)| *kept == name);
+        if name.to_str().is_some_and(foreign) {
             fs::remove_file(directory.join(&name))?;
         }
     }

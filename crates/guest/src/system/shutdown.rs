@@ -40,7 +40,7 @@ impl Shutdown {
     pub(crate) fn advance(&mut self) {
         let now = kernel::monotonic_ns();
         self.look_ns = now + LOOK_NS;
-        let gone = !signal_all(0);
+        let gone = !has_children();
         if !gone && now < self.until_ns {
             return;
         }
@@ -54,10 +54,20 @@ impl Shutdown {
     }
 }
 
-/// Signals every process but ourselves; `false` when there is none.
-fn signal_all(signal: i32) -> bool {
-    // SAFETY: no pointers.
-    check(unsafe { libc::kill(-1, signal) }).is_ok()
+/// Signals every process but ourselves.
+fn signal_all(signal: i32) {
+    // SAFETY: no pointers. Nobody to signal is fine.
+    unsafe { libc::kill(-1, signal) };
+}
+
+/// Whether any process but ourselves is left: as PID 1 we are parent or foster parent of them all.
+fn has_children() -> bool {
+    // SAFETY: all zeroes is a valid `siginfo_t`, and the kernel fills it. With `WNOWAIT` nothing is collected.
+    let result = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_ALL, 0, &raw mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+    };
+    check(result).is_ok()
 }
 
 /// Makes file systems consistent and stops the machine.
