@@ -170,7 +170,7 @@ fn spawn(bench: &Bench, disk: &Path, tap: &OwnedFd, files: [BorrowedFd<'_>; 3]) 
             "-netdev",
             &format!("tap,id=net,fd={},vhost=off", tap.as_raw_fd()),
             "-device",
-            "virtio-net-device,netdev=net,mac=06:00:00:00:00:02",
+            "virtio-net-device,netdev=net,mac=06:00:00:00:00:02,guest_announce=off",
         ])
         .args(["-add-fd", &format!("fd={},set=3", devices.as_raw_fd())])
         .args(["-incoming", "defer", "-global", "migration.send-configuration=off"])

@@ -182,7 +182,7 @@ impl Engine for QemuEngine {
     }
 
     async fn boot(&self, plan: BootPlan) -> Result<Arc<dyn Vm>, StartError> {
-        let arguments = command::kernel_arguments(self.config.tsc_khz);
+        let arguments = command::kernel_arguments(self.config.accelerator, self.config.tsc_khz);
         let open =
             |path: &Path, action| File::open(path).map_err(|source| StartError::Host { action, source });
         let kernel = open(&plan.kernel, "open the kernel")?;

@@ -129,7 +129,8 @@ async fn confirm(
     let stream = vm.connect_link().await?;
     let talk = async {
         // The greeting and the identity are under way before the guest runs its first instruction.
-        let (resumed, opened) = tokio::join!(vm.resume(), Link::open(stream, Opening::Clean, Some(identity)));
+        let (opened, resumed) =
+            tokio::join!(biased; Link::open(stream, Opening::Clean, Some(identity)), vm.resume());
         resumed?;
         let (link, _) = opened.map_err(NodeError::guest("confirm its identity"))?;
         Ok(link)

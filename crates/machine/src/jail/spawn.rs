@@ -322,6 +322,8 @@ unsafe fn enter(plan: &ChildPlan<'_>) -> u8 {
             let both = libc::rlimit { rlim_cur: value, rlim_max: value };
             libc::setrlimit(resource, &both) == 0
         };
+        // An emulator's code buffer asks for huge pages; a small guest fills a fraction of each.
+        libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
         if !limit(libc::RLIMIT_CORE, 0) || !limit(libc::RLIMIT_NOFILE, OPEN_FILES_MAX) {
             return 8;
         }

@@ -9,7 +9,7 @@ use domain::MachineShape;
 use super::Accelerator;
 
 /// Version of the machine below; snapshots of another one are refused.
-pub(super) const MACHINE: &str = "microvm-1";
+pub(super) const MACHINE: &str = "microvm-2";
 /// Name of the guest link's port, as the guest finds it in `/sys/class/virtio-ports`.
 pub const LINK_PORT_NAME: &str = "pandastack.link";
 /// The descriptor set that holds the root disk.
@@ -97,7 +97,7 @@ pub(super) fn arguments(
     add("-device", "virtio-blk-device,drive=disk".into());
     if let Some(tap) = descriptors.tap {
         add("-netdev", format!("tap,id=net,fd={tap},vhost=off"));
-        add("-device", "virtio-net-device,netdev=net,mac=06:00:00:00:00:02".into());
+        add("-device", "virtio-net-device,netdev=net,mac=06:00:00:00:00:02,guest_announce=off".into());
     }
     match origin {
         Origin::Boot { kernel_arguments } => {
@@ -120,7 +120,14 @@ pub(super) fn arguments(
 }
 
 /// The kernel's own arguments. `tsc_early_khz` is required: calibrating the clock against an emulated timer fails on a busy host
-/// and then hangs for ever.
-pub(super) fn kernel_arguments(tsc_khz: u64) -> String {
-    format!("console=ttyS0 quiet reboot=t panic=-1 tsc_early_khz={tsc_khz} net.ifnames=0")
+/// and then hangs for ever. What a sandbox has no use for is off, because a restored guest pays again for all code it runs; an
+/// emulated CPU does not speculate, so it needs no mitigations either.
+pub(super) fn kernel_arguments(accelerator: Accelerator, tsc_khz: u64) -> String {
+    let mitigations = match accelerator {
+        Accelerator::Kvm => "",
+        Accelerator::Tcg => " mitigations=off",
+    };
+    format!(
+        "console=ttyS0 quiet reboot=t panic=-1 tsc_early_khz={tsc_khz} net.ifnames=0 psi=0 noautogroup audit=0{mitigations}"
+    )
 }

@@ -1,0 +1,119 @@
+//! A node in a process of its own, to be killed: opens a data directory and does random things for ever, writing one line of JSON
+//! before each operation and one after it was answered. Suites kill it at any moment and look what the next one finds.
+//!
+//! Arguments: data directory, first three bytes of the address range, seed.
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use network::AddressPool;
+use node::{CreateFrom, CreateRequest, Node, NodeConfig, Purpose};
+use serde_json::{Value, json};
+use storage::PoolSize;
+
+/// Sandboxes at a time; emulated guests on few cores.
+const SANDBOXES_MAX: usize = 4;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build();
+    let outcome = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(work(&arguments)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&json!({ "error": format!("{error:#}") }));
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// One line, whole or not at all: the reader may find us killed.
+fn say(value: &Value) {
+    let mut line = value.to_string();
+    line.push('\n');
+    drop(std::io::stdout().lock().write_all(line.as_bytes()));
+}
+
+/// A small generator: the seed makes a failing sequence repeatable.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % sides.max(1) as u64) as usize
+    }
+}
+
+async fn work(arguments: &[String]) -> Result<()> {
+    let [data_dir, range, seed] = arguments else { anyhow::bail!("data directory, address range, seed") };
+    let mut config = NodeConfig::new(data_dir);
+    config.pool_size = PoolSize::Bytes(8 << 30);
+    config.addresses = AddressPool::new(range.parse::<Ipv4Addr>()?, 24)?;
+    config.machines_waiting = 1;
+    config.networks_prepared = 1;
+    let engine = tests::engine::engine()?;
+    let node = Node::open(config, move |_| Ok(engine)).await.context("open the node")?;
+    let mut dice = Dice(seed.parse::<u64>()? | 1);
+    say(&json!({ "open": true }));
+    loop {
+        step(&node, &mut dice).await?;
+    }
+}
+
+async fn step(node: &Node, dice: &mut Dice) -> Result<()> {
+    let sandboxes = node.sandboxes();
+    let template =
+        node.snapshots().into_iter().find(|info| matches!(info.about.purpose, Purpose::Template { .. }));
+    let template = template.context("the template is gone")?.id;
+    if sandboxes.is_empty() || (sandboxes.len() < SANDBOXES_MAX && dice.roll(3) == 0) {
+        say(&json!({ "begin": "create" }));
+        let (sandbox, _) =
+            node.create(CreateRequest { id: None, from: CreateFrom::Snapshot(template) }).await?;
+        let id = sandbox.id().to_string();
+        say(&json!({ "done": "create", "id": id }));
+        // What the sandbox must hold from the moment this line is out.
+        tests::guest::shell(
+            &sandbox.link().await?,
+            &format!("echo {id} > /mine; echo {id} > /run/mine; sync"),
+        )
+        .await?;
+        say(&json!({ "done": "mark", "id": id }));
+        return Ok(());
+    }
+    let sandbox = &sandboxes[dice.roll(sandboxes.len())];
+    let id = sandbox.id().to_string();
+    let name = ["hibernate", "wake", "fork", "pause", "resume", "snapshot", "delete", "wake"][dice.roll(8)];
+    say(&json!({ "begin": name, "id": id }));
+    let outcome = match name {
+        "hibernate" => sandbox.hibernate().await.map(drop),
+        "wake" => sandbox.wake().await,
+        "pause" => sandbox.pause().await,
+        "resume" => sandbox.resume().await,
+        "delete" => sandbox.delete().await,
+        "fork" if sandboxes.len() < SANDBOXES_MAX => match node.fork(sandbox, 1).await {
+            Ok((children, _)) => {
+                for child in children {
+                    say(&json!({ "done": "create", "id": child?.id().to_string() }));
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+        "snapshot" => match node.snapshot(sandbox).await {
+            Ok((info, _)) => node.delete_snapshot(&info.id),
+            Err(error) => Err(error),
+        },
+        _ => Ok(()),
+    };
+    match outcome {
+        Ok(()) => say(&json!({ "done": name, "id": id, "phase": sandbox.state().record.phase })),
+        // The rules forbid it in this phase: that is an answer too.
+        Err(node::NodeError::Refused { .. }) => say(&json!({ "refused": name, "id": id })),
+        Err(error) => anyhow::bail!("{name} of {id}: {error:?}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! What every engine must do, whatever program is behind it. One function per promise of [`machine::Engine`].
+//!
+//! Cases know nothing of any engine: they boot, save, restore and kill through the trait and look at the processes from outside.
+
+mod jail;
+mod lifecycle;
+mod trouble;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use domain::MachineShape;
+use guest_link::client::{Flush, Link, Opening};
+use image::{ImageStore, KernelSource, Reuse, Silent};
+use machine::{
+    BootPlan, Engine, MemoryTarget, Place, Prepared, ProcessIdentity, RestorePlan, SaveTarget, Saved, Vm,
+};
+use storage::{DataDir, Pool, PoolConfig, PoolSize, clone_file};
+
+pub use jail::{a_machine_process_is_jailed, the_base_memory_cannot_be_written};
+pub use lifecycle::{
+    a_booted_machine_is_saved_and_restored_many_times, a_guest_boots_and_answers, a_machine_is_found_again,
+    a_restored_machine_is_saved_and_restored, pausing_and_resuming_can_be_repeated,
+};
+pub use trouble::{
+    a_discarded_machine_leaves_nothing, a_hung_machine_is_told, an_end_is_told, damaged_devices_are_told,
+    what_is_not_there_is_told,
+};
+
+use crate::base::{Base, template};
+use crate::lab::BUILD_POOL_BYTES;
+use crate::{engine, leftovers};
+
+/// User ids for machines of the suite, outside those of nodes.
+const FIRST_UID: u32 = 900_000_000;
+/// How long a guest may take to boot, emulated, on a busy host.
+const BOOT_PATIENCE: Duration = Duration::from_secs(120);
+/// How long a restored guest may take to answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// An engine and what machines of the suite are made from.
+pub struct Fixture {
+    engine: Arc<dyn Engine>,
+    /// Names of the suite's processes begin with this.
+    prefix: String,
+    directory: PathBuf,
+    kernel: PathBuf,
+    initramfs: PathBuf,
+    rootfs: PathBuf,
+    shape: MachineShape,
+    next: AtomicU32,
+    /// A machine that was booted once, and its saved state; booting is slow.
+    booted: tokio::sync::OnceCell<State>,
+    _lock: DataDir,
+}
+
+/// Saved state of a machine: memory, devices and disk of one instant.
+#[derive(Debug, Clone)]
+pub struct State {
+    memory: PathBuf,
+    devices: PathBuf,
+    disk: PathBuf,
+}
+
+/// A machine of the suite. Its process is killed when it is dropped.
+pub struct Machine {
+    vm: Arc<dyn Vm>,
+    place: Place,
+    memory: PathBuf,
+    disk: PathBuf,
+    _end: EndOnDrop,
+}
+
+/// Kills a process when it is dropped.
+struct EndOnDrop(ProcessIdentity);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        // One that has ended already is what we want.
+        drop(leftovers::os::kill_process(self.0));
+    }
+}
+
+impl Fixture {
+    /// For the engine of this host.
+    pub async fn open() -> Result<Self> {
+        let base = Base::ensure().await?;
+        let data_dir = leftovers::make_directory("conformance")?;
+        let lock = DataDir::lock(&data_dir)?;
+        let pool = Pool::open(&lock, &PoolConfig { size: PoolSize::Bytes(BUILD_POOL_BYTES) })?;
+        // The janitor finds our machines by this, as it does those of a node.
+        let tag = format!("{:06x}", std::process::id() & 0xff_ffff);
+        std::fs::write(data_dir.join("instance"), &tag)?;
+        crate::command::copy_into(&[&base.images()], pool.path())?;
+        let images = ImageStore::open(pool.path().join("images")).await?;
+        let kernel = images.kernel(&KernelSource::default(), &Silent).await?;
+        let initramfs = images.initramfs(&kernel, &Silent).await?;
+        let spec = template();
+        let rootfs = images.rootfs(&spec.rootfs, Reuse::IfPresent, &Silent).await?;
+        Ok(Self {
+            engine: engine::engine()?,
+            prefix: format!("pandastack-{tag}-"),
+            directory: pool.path().join("machines"),
+            kernel: kernel.path.clone(),
+            initramfs: initramfs.path.clone(),
+            rootfs: rootfs.path.clone(),
+            shape: MachineShape::new(u8::try_from(spec.vcpus)?, spec.memory_mib)?,
+            next: AtomicU32::new(0),
+            booted: tokio::sync::OnceCell::new(),
+            _lock: lock,
+        })
+    }
+
+    fn place(&self) -> Result<Place> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let directory = self.directory.join(number.to_string());
+        std::fs::create_dir_all(&directory)?;
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&directory, permissions)?;
+        Ok(Place { directory, name: format!("{}{number}", self.prefix), uid: FIRST_UID + number })
+    }
+
+    /// Processes of the suite that are named like this place's.
+    fn processes(&self, place: &Place) -> Result<usize> {
+        let name = place.name.strip_prefix("pandastack-").context("a name of the suite")?;
+        let mut count = 0;
+        for process in crate::census::machines(name.split('-').next().unwrap_or_default())? {
+            let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+            let named = line.split(|&byte| byte == 0).any(|argument| {
+                argument == place.name.as_bytes()
+                    || argument.strip_prefix(place.name.as_bytes()).is_some_and(|rest| rest.starts_with(b","))
+            });
+            count += usize::from(named);
+        }
+        Ok(count)
+    }
+
+    async fn boot(&self) -> Result<Machine> {
+        let place = self.place()?;
+        let (memory_path, disk_path) = (place.directory.join("memory"), place.directory.join("disk"));
+        let memory = File::options().read(true).write(true).create_new(true).open(&memory_path)?;
+        memory.set_len(self.shape.memory_bytes())?;
+        memory.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
+        let (disk, _) = clone_file(&self.rootfs, &disk_path)?;
+        let plan = BootPlan {
+            place: place.clone(),
+            shape: self.shape,
+            kernel: self.kernel.clone(),
+            initramfs: self.initramfs.clone(),
+            memory,
+            disk,
+            tap: None,
+        };
+        let vm = self.engine.boot(plan).await.context("boot")?;
+        Ok(Machine::new(vm, place, memory_path, disk_path))
+    }
+
+    fn plan(&self, state: &State) -> Result<(RestorePlan, PathBuf)> {
+        let place = self.place()?;
+        let disk_path = place.directory.join("disk");
+        let (disk, _) = clone_file(&state.disk, &disk_path)?;
+        let memory = File::open(&state.memory)?;
+        Ok((RestorePlan { place, shape: self.shape, memory, disk, tap: None }, disk_path))
+    }
+
+    async fn prepare(&self, state: &State) -> Result<(Box<dyn Prepared>, Place, PathBuf)> {
+        let (plan, disk) = self.plan(state)?;
+        let place = plan.place.clone();
+        Ok((self.engine.prepare(plan).await.context("prepare")?, place, disk))
+    }
+
+    /// A machine of saved state, paused.
+    async fn restore(&self, state: &State) -> Result<Machine> {
+        let (prepared, place, disk) = self.prepare(state).await?;
+        let vm = prepared.load(File::open(&state.devices)?).await.context("load")?;
+        Ok(Machine::new(vm, place, state.memory.clone(), disk))
+    }
+
+    /// Saved state of a booted machine with a word in its memory and on its disk.
+    async fn booted_state(&self) -> Result<&State> {
+        let make = async || {
+            let machine = self.boot().await?;
+            let link = machine.first_link().await?;
+            crate::guest::shell(&link, "echo booted > /run/word; echo booted > /word; sync").await?;
+            crate::guest::start_counter(&link).await?;
+            let (state, _) = machine.save(&link, Origin::Booted).await?;
+            machine.vm.kill().await;
+            Ok(state)
+        };
+        self.booted.get_or_try_init(make).await
+    }
+}
+
+/// How a machine came to be; its memory is saved differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Booted,
+    Restored,
+}
+
+impl Machine {
+    fn new(vm: Arc<dyn Vm>, place: Place, memory: PathBuf, disk: PathBuf) -> Self {
+        let end = EndOnDrop(vm.record().process);
+        Self { vm, place, memory, disk, _end: end }
+    }
+
+    /// The link to a guest that is just booting.
+    async fn first_link(&self) -> Result<Link> {
+        self.open_link(Opening::Clean, BOOT_PATIENCE).await
+    }
+
+    async fn open_link(&self, opening: Opening, patience: Duration) -> Result<Link> {
+        let open = async {
+            let stream = self.vm.connect_link().await?;
+            Ok::<_, anyhow::Error>(Link::open(stream, opening, None).await?.0)
+        };
+        match tokio::time::timeout(patience, open).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                anyhow::bail!("the guest did not answer; its console: {}", self.vm.console_tail().await)
+            }
+        }
+    }
+
+    /// Lets a restored guest run and opens its link.
+    async fn resume(&self) -> Result<Link> {
+        self.vm.resume().await.context("resume")?;
+        self.open_link(Opening::Clean, ANSWER_PATIENCE).await
+    }
+
+    /// Saves an instant; the machine stays paused.
+    async fn save(&self, link: &Link, origin: Origin) -> Result<(State, Saved)> {
+        link.quiesce(Flush::Nothing).await?;
+        self.vm.pause().await?;
+        let devices_path = self.place.directory.join("saved-devices");
+        let devices = File::options().write(true).create_new(true).open(&devices_path)?;
+        let (memory, memory_path) = match origin {
+            Origin::Booted => (None, self.memory.clone()),
+            Origin::Restored => {
+                let path = self.place.directory.join("saved-memory");
+                let (copy, _) = clone_file(&self.memory, &path)?;
+                (Some(MemoryTarget { base: File::open(&self.memory)?, copy }), path)
+            }
+        };
+        let saved = self.vm.save(SaveTarget { memory, devices }).await.context("save")?;
+        // Nobody writes it from here on, and the jail's user must be able to read it.
+        std::fs::set_permissions(&memory_path, std::os::unix::fs::PermissionsExt::from_mode(0o444))?;
+        let disk = self.place.directory.join("saved-disk");
+        clone_file(&self.disk, &disk)?;
+        Ok((State { memory: memory_path, devices: devices_path, disk }, saved))
+    }
+
+    fn process_directory(&self) -> PathBuf {
+        Path::new("/proc").join(self.vm.record().process.pid.to_string())
+    }
+}

@@ -1,0 +1,96 @@
+//! The engine under test: QEMU, with whatever accelerates it on this host.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, Result, bail, ensure};
+use async_trait::async_trait;
+use domain::EngineFingerprint;
+use host::{Deadlines, EngineSetting, Freshness, ProbeSettings, Programs};
+use machine::qemu::{Accelerator, QemuConfig, QemuEngine};
+use machine::{AttachError, BootPlan, Engine, Place, Prepared, RestorePlan, StartError, Vm, VmRecord};
+
+use crate::cache;
+
+const FIRMWARE: [&str; 2] = ["/usr/share/qemu/qboot.rom", "/usr/local/share/qemu/qboot.rom"];
+
+static ENGINE: OnceLock<Arc<QemuEngine>> = OnceLock::new();
+
+/// The engine of this host, opened once per process.
+pub fn engine() -> Result<Arc<dyn Engine>> {
+    if let Some(engine) = ENGINE.get() {
+        return Ok(Arc::clone(engine) as Arc<dyn Engine>);
+    }
+    // Several processes must not make the jail's root at once.
+    let directory = cache::directory()?;
+    let _lock = cache::lock(&directory.join("engine.lock"))?;
+    let engine = open(&directory)?;
+    Ok(Arc::clone(ENGINE.get_or_init(|| Arc::new(engine))) as Arc<dyn Engine>)
+}
+
+fn open(directory: &std::path::Path) -> Result<QemuEngine> {
+    let programs = Programs::default();
+    let probed = host::probe(&ProbeSettings {
+        programs: programs.clone(),
+        cache: Some(directory.join("host-probe.json")),
+        freshness: Freshness::UseCache,
+        deadlines: Deadlines::default(),
+    })
+    .context("find a QEMU to probe this host with")?;
+    let finding = host::classify(&probed.probe);
+    let choice = host::choose(EngineSetting::Auto, &finding, Some(&probed.probe));
+    ensure!(choice.works, "no engine works on this host: {}", choice.reason);
+    let accelerator = match choice.engine {
+        host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
+        host::Engine::Qemu { accel: host::Accelerator::Tcg } => Accelerator::Tcg,
+        host::Engine::Firecracker => bail!("these suites run the QEMU engine"),
+    };
+    let cpu = host::cpu_identity().context("identify the CPU")?;
+    let firmware = FIRMWARE.iter().map(PathBuf::from).find(|path| path.exists());
+    let config = QemuConfig {
+        program: programs.qemu().context("find qemu-system-x86_64")?,
+        firmware: firmware.context("find QEMU's firmware qboot.rom")?,
+        accelerator,
+        host_cpu: format!(
+            "{} {}-{}-{} {}",
+            cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest
+        ),
+        tsc_khz: host::tsc_khz().khz,
+        jail_roots: directory.join("jails"),
+    };
+    QemuEngine::open(config).context("open the QEMU engine")
+}
+
+/// The same engine after an upgrade: it works as before and says that it is another version.
+pub struct Upgraded {
+    engine: Arc<dyn Engine>,
+    fingerprint: EngineFingerprint,
+}
+
+impl Upgraded {
+    /// Wraps an engine.
+    pub fn new(engine: Arc<dyn Engine>) -> Self {
+        let mut fingerprint = engine.fingerprint().clone();
+        fingerprint.version.push_str(" upgraded");
+        Self { engine, fingerprint }
+    }
+}
+
+#[async_trait]
+impl Engine for Upgraded {
+    fn fingerprint(&self) -> &EngineFingerprint {
+        &self.fingerprint
+    }
+
+    async fn boot(&self, plan: BootPlan) -> Result<Arc<dyn Vm>, StartError> {
+        self.engine.boot(plan).await
+    }
+
+    async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
+        self.engine.prepare(plan).await
+    }
+
+    async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError> {
+        self.engine.attach(record, place).await
+    }
+}

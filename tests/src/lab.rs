@@ -1,0 +1,284 @@
+//! A node over a data directory of its own.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use domain::{SandboxId, SnapshotId};
+use machine::Engine;
+use network::AddressPool;
+use node::{CreateFrom, CreateRequest, Node, NodeConfig, Purpose};
+use storage::{DataDir, Pool, PoolConfig, PoolSize};
+use tokio::runtime::Runtime;
+use tokio::sync::{OnceCell, Semaphore};
+
+use crate::base::{Base, Contents, template};
+use crate::census::{self, Census};
+use crate::guest::Guest;
+use crate::{cache, engine, leftovers, wait};
+
+/// Sparse: a pool takes what is in it.
+pub(crate) const BUILD_POOL_BYTES: u64 = 8 << 30;
+/// Tests of one process at a time. Guests are emulated, cores are few.
+const TESTS_AT_ONCE: usize = 2;
+/// How long one test may take, on a busy host.
+const TEST_PATIENCE: Duration = Duration::from_secs(240);
+/// How long a node may take to let go of what a test has deleted.
+const TIDY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// One runtime for the whole process, because nodes outlive tests.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    start_logging();
+    let builder = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    builder.expect("a host that runs virtual machines can start threads")
+});
+static TURNS: Semaphore = Semaphore::const_new(TESTS_AT_ONCE);
+static SHARED: OnceCell<Lab> = OnceCell::const_new();
+static LABS: AtomicU32 = AtomicU32::new(0);
+
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PANDASTACK_LOG");
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// The runtime that tests and their nodes share.
+pub(crate) fn runtime() -> &'static Runtime {
+    &RUNTIME
+}
+
+/// Runs a test when it is its turn, with a deadline.
+pub fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    runtime().block_on(async {
+        let _turn = TURNS.acquire().await?;
+        tokio::time::timeout(TEST_PATIENCE, test()).await.context("the test did not end")?
+    })
+}
+
+/// Runs a test in the node that all tests of this process share.
+pub fn in_lab(test: impl AsyncFnOnce(&'static Lab) -> Result<()>) -> Result<()> {
+    runtime().block_on(async {
+        let lab = SHARED.get_or_try_init(|| Lab::open(LabSettings::new("shared"))).await?;
+        let _turn = TURNS.acquire().await?;
+        tokio::time::timeout(TEST_PATIENCE, test(lab)).await.context("the test did not end")?
+    })
+}
+
+/// The addresses of one range.
+pub(crate) fn address_pool(range: u8) -> Result<AddressPool> {
+    Ok(AddressPool::new(Ipv4Addr::new(10, 210, range, 0), 24)?)
+}
+
+/// What a lab is made of.
+#[derive(Debug, Clone)]
+pub struct LabSettings {
+    /// Part of its directory's name.
+    pub name: &'static str,
+    /// Size of its pool.
+    pub pool_bytes: u64,
+    /// What its pool begins with.
+    pub contents: Contents,
+    /// Machine processes and networks kept ready. None by default, so that what is left over can be counted.
+    pub kept_ready: usize,
+    /// How long a restored guest may take to confirm its identity.
+    pub guest_patience: Duration,
+}
+
+impl LabSettings {
+    /// The usual ones.
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            pool_bytes: BUILD_POOL_BYTES,
+            contents: Contents::Everything,
+            kept_ready: 0,
+            guest_patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A data directory and the node that owns it. Both go when the process ends, in whatever way.
+pub struct Lab {
+    data_dir: PathBuf,
+    config: NodeConfig,
+    template: SnapshotId,
+    node: Node,
+    _range: File,
+}
+
+/// A data directory whose node is closed.
+pub struct ClosedLab {
+    data_dir: PathBuf,
+    config: NodeConfig,
+    template: SnapshotId,
+    range: File,
+}
+
+impl Lab {
+    /// Makes a data directory with the suites' template in it, and opens a node on it.
+    pub async fn open(settings: LabSettings) -> Result<Self> {
+        Self::prepare(settings).await?.open().await
+    }
+
+    /// Makes a data directory with the suites' template in it.
+    pub async fn prepare(settings: LabSettings) -> Result<ClosedLab> {
+        let base = Base::ensure().await?;
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let data_dir = leftovers::make_directory(&format!("{}{number}", settings.name))?;
+        let (number, range) = cache::address_range()?;
+        let mut config = NodeConfig::new(&data_dir);
+        config.pool_size = PoolSize::Bytes(settings.pool_bytes);
+        config.addresses = address_pool(number)?;
+        config.machines_waiting = settings.kept_ready;
+        config.networks_prepared = u32::try_from(settings.kept_ready)?;
+        config.guest_patience = settings.guest_patience;
+        let template = tokio::task::block_in_place(|| {
+            let lock = DataDir::lock(&data_dir)?;
+            let pool = Pool::open(&lock, &PoolConfig { size: config.pool_size })?;
+            base.copy_to(pool.path(), settings.contents)?;
+            let names = census::entries(&pool.path().join("snapshots"))?;
+            let id = names.iter().find_map(|name| SnapshotId::parse(name).ok());
+            id.context("the base holds no snapshot")
+        })?;
+        Ok(ClosedLab { data_dir, config, template, range })
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The node's settings.
+    pub fn config(&self) -> &NodeConfig {
+        &self.config
+    }
+
+    /// Where the node keeps its files.
+    pub fn pool(&self) -> PathBuf {
+        self.data_dir.join("pool")
+    }
+
+    /// The directory of a sandbox.
+    pub fn sandbox_directory(&self, id: &SandboxId) -> PathBuf {
+        self.pool().join("sandboxes").join(id.as_str())
+    }
+
+    /// The directory of a snapshot.
+    pub fn snapshot_directory(&self, id: &SnapshotId) -> PathBuf {
+        self.pool().join("snapshots").join(id.as_str())
+    }
+
+    /// The template's snapshot.
+    pub fn template(&self) -> &SnapshotId {
+        &self.template
+    }
+
+    /// A new sandbox of the template.
+    pub async fn create(&self) -> Result<Guest> {
+        self.create_from(&self.template).await
+    }
+
+    /// A new sandbox of a snapshot.
+    pub async fn create_from(&self, snapshot: &SnapshotId) -> Result<Guest> {
+        let request = CreateRequest { id: None, from: CreateFrom::Snapshot(snapshot.clone()) };
+        let (sandbox, _) = self.node.create(request).await.context("create a sandbox")?;
+        Ok(Guest::new(sandbox))
+    }
+
+    /// Children of a sandbox.
+    pub async fn fork(&self, parent: &Guest, count: usize) -> Result<Vec<Guest>> {
+        let (children, _) = self.node.fork(parent.sandbox(), count).await.context("fork")?;
+        let mut guests = Vec::new();
+        for child in children {
+            guests.push(Guest::new(child.context("make a child")?));
+        }
+        Ok(guests)
+    }
+
+    /// What is on the host now. Networks that are ready for the next sandbox are not counted.
+    pub fn census(&self) -> Result<Census> {
+        let mut census = Census::take(&self.data_dir)?;
+        census.namespaces = census.namespaces.saturating_sub(self.node.network().stats().ready as usize);
+        Ok(census)
+    }
+
+    /// Waits until there is exactly what `expected` says.
+    pub async fn expect_census(&self, expected: &Census) -> Result<()> {
+        let outcome =
+            wait::until_async(
+                "nothing is left over",
+                TIDY_PATIENCE,
+                async || Ok(self.census()? == *expected),
+            )
+            .await;
+        let found = self.census()?;
+        outcome.with_context(|| format!("expected {expected:?}, found {found:?}"))
+    }
+
+    /// Ids of the snapshots that somebody asked to keep.
+    pub fn kept_snapshots(&self) -> Vec<SnapshotId> {
+        let kept = self.node.snapshots().into_iter().filter(|info| info.about.purpose == Purpose::Kept);
+        kept.map(|info| info.id).collect()
+    }
+
+    /// Closes the node; its machines go on.
+    pub async fn close(self) -> ClosedLab {
+        let Self { data_dir, config, template, node, _range: range } = self;
+        node.close().await;
+        ClosedLab { data_dir, config, template, range }
+    }
+
+    /// Removes everything, when nobody uses it any more.
+    pub async fn remove(self) -> Result<()> {
+        self.close().await.remove()
+    }
+}
+
+impl ClosedLab {
+    /// Opens the node again.
+    pub async fn open(self) -> Result<Lab> {
+        let engine = engine::engine()?;
+        self.open_with(engine).await
+    }
+
+    /// Opens the node again, with an engine given.
+    pub async fn open_with(self, engine: Arc<dyn Engine>) -> Result<Lab> {
+        let Self { data_dir, config, template, range } = self;
+        let node = Node::open(config.clone(), move |_| Ok(engine)).await.context("open the node")?;
+        Ok(Lab { data_dir, config, template, node, _range: range })
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The node's settings, to be changed before it is opened.
+    pub fn config(&mut self) -> &mut NodeConfig {
+        &mut self.config
+    }
+
+    /// The template's snapshot.
+    pub fn template(&self) -> &SnapshotId {
+        &self.template
+    }
+
+    /// Removes the data directory and all it owns.
+    pub fn remove(self) -> Result<()> {
+        tokio::task::block_in_place(|| leftovers::remove(&self.data_dir))
+    }
+}
+
+/// Bakes the template in a lab whose engine has changed.
+pub async fn bake_anew(lab: &Lab) -> Result<SnapshotId> {
+    Ok(lab.node.template(&template(), &|_| {}).await?)
+}

@@ -1,0 +1,19 @@
+//! What the suites in `tests/tests` share: nodes over data directories of their own, guests to talk to, counts of what is left.
+//!
+//! Everything is real: virtual machines, namespaces, file systems. Building an image takes a minute, so one is kept between runs
+//! ([`base`]); every test process gets a data directory with a copy of it ([`lab`]). A process that ends in whatever way is
+//! cleaned up after by a janitor that outlives it ([`leftovers`]).
+
+pub mod base;
+pub mod cache;
+pub mod census;
+pub mod command;
+pub mod conformance;
+pub mod engine;
+pub mod guest;
+pub mod lab;
+pub mod leftovers;
+pub mod wait;
+
+pub use guest::Guest;
+pub use lab::{Lab, LabSettings, in_lab, run};

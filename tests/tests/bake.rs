@@ -1,0 +1,126 @@
+//! Templates: baked once, anew when something changed, and not at all when it cannot be done. Machines kept ready ahead of need.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use node::{BakeProgress, BakeStage, CreateFrom, CreateRequest, NodeError};
+use tests::base::template;
+use tests::engine::{Upgraded, engine};
+use tests::{Guest, Lab, LabSettings, census, run, wait};
+
+/// A lab whose template no longer fits its engine: everything to bake it anew is there.
+async fn outdated_lab(name: &'static str) -> Result<Lab> {
+    let lab = Lab::prepare(LabSettings::new(name)).await?;
+    lab.open_with(Arc::new(Upgraded::new(engine()?))).await
+}
+
+#[test]
+fn concurrent_first_uses_bake_once() -> Result<()> {
+    run(async || {
+        let lab = outdated_lab("once").await?;
+        let boots = AtomicUsize::new(0);
+        let report = |progress: BakeProgress| {
+            boots.fetch_add(usize::from(matches!(progress.stage, BakeStage::Booting)), Ordering::Relaxed);
+        };
+        let spec = template();
+        let bake = || lab.node().template(&spec, &report);
+        let (one, two, three) = tokio::join!(bake(), bake(), bake());
+        let (one, two, three) = (one?, two?, three?);
+        ensure!(one == two && two == three, "{one} {two} {three}");
+        ensure!(boots.load(Ordering::Relaxed) == 1, "it was booted {} times", boots.load(Ordering::Relaxed));
+        ensure!(bake().await? == one, "it was baked again");
+        // The bake it replaces is gone, and so is everything that baking needed.
+        let census = lab.census()?;
+        ensure!(census.machines == 0 && census.namespaces == 0 && census.waiting.is_empty(), "{census:?}");
+        ensure!(census.snapshots.len() == 1, "{census:?}");
+        let guest = lab.create_from(&one).await?;
+        guest.shell("true").await?;
+        guest.remove().await?;
+        lab.remove().await
+    })
+}
+
+#[test]
+fn a_bake_that_fails_leaves_nothing() -> Result<()> {
+    run(async || {
+        let mut lab = Lab::prepare(LabSettings::new("failing")).await?;
+        lab.config().boot_patience = Duration::from_millis(300);
+        let lab = lab.open_with(Arc::new(Upgraded::new(engine()?))).await?;
+        let clean = lab.census()?;
+        let silent = lab.node().template(&template(), &|_| {}).await;
+        ensure!(matches!(silent, Err(NodeError::GuestSilent { .. })), "{silent:?}");
+        lab.expect_census(&clean).await?;
+
+        // No room for the template's memory.
+        let filler = lab.pool().join("filler");
+        let file = std::fs::File::create(&filler)?;
+        let space = rustix::fs::statvfs(&filler)?;
+        let bytes = (space.f_bavail * space.f_frsize).saturating_sub(100 << 20);
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+        let full = lab.node().template(&template(), &|_| {}).await;
+        ensure!(matches!(full, Err(NodeError::NoSpace { .. })), "{full:?}");
+        drop(file);
+        std::fs::remove_file(&filler)?;
+        lab.expect_census(&clean).await?;
+
+        // A warm-up command that fails says what it said.
+        let mut lab = lab.close().await;
+        lab.config().boot_patience = Duration::from_secs(120);
+        let lab = lab.open_with(Arc::new(Upgraded::new(engine()?))).await?;
+        let mut spec = template();
+        spec.warm = vec![["/bin/sh", "-c", "echo it is cold >&2; exit 4"].map(str::to_owned).to_vec()];
+        match lab.node().template(&spec, &|_| {}).await {
+            Err(NodeError::Warm { output, status, .. }) => {
+                ensure!(output.contains("it is cold") && status.contains('4'), "{output} {status}");
+            }
+            other => anyhow::bail!("{other:?}"),
+        }
+        lab.expect_census(&clean).await?;
+        lab.remove().await
+    })
+}
+
+#[test]
+fn machines_are_kept_ready_and_dead_ones_replaced() -> Result<()> {
+    run(async || {
+        let lab = Lab::open(LabSettings { kept_ready: 1, ..LabSettings::new("ready") }).await?;
+        let first = lab.create().await?;
+        let ready = async || {
+            let count = || lab.node().stats().machines_waiting == 1;
+            wait::until("a machine is ready", Duration::from_secs(20), count).await
+        };
+        ready().await?;
+        let request = || CreateRequest { id: None, from: CreateFrom::Snapshot(lab.template().clone()) };
+        let (second, timings) = lab.node().create(request()).await?;
+        let second = Guest::new(second);
+        ensure!(timings.was_waiting, "{timings:?}");
+        second.shell("true").await?;
+        ready().await?;
+
+        // One that died while it waited is not given to anybody.
+        let tag = census::tag(lab.data_dir()).context("a tag")?;
+        let used = [first.machine()?, second.machine()?];
+        for machine in census::machines(&tag)?.into_iter().filter(|machine| !used.contains(machine)) {
+            tests::leftovers::os::kill_process(machine)?;
+        }
+        let (third, _) = lab.node().create(request()).await?;
+        let third = Guest::new(third);
+        third.shell("true").await?;
+        ready().await?;
+        wait::until("the dead one's place is gone", Duration::from_secs(10), || {
+            census::entries(&lab.pool().join("waiting")).is_ok_and(|entries| entries.len() == 1)
+        })
+        .await?;
+        for guest in [first, second, third] {
+            guest.remove().await?;
+        }
+        let data_dir = lab.data_dir().to_owned();
+        let lab = lab.close().await;
+        // A closed node leaves nothing that is not a sandbox's.
+        let census = census::Census::take(&data_dir)?;
+        ensure!(census.machines == 0 && census.namespaces == 0 && census.waiting.is_empty(), "{census:?}");
+        lab.remove()
+    })
+}
