@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{MachineShape, SnapshotId, TemplateName};
+use guest_link::GuestPath;
 use guest_link::client::{ExecLimits, Flush, Link};
 use guest_link::message::ProcessSpec;
 use image::template::TemplateSpec;
@@ -28,6 +29,13 @@ use crate::snapshots::{self, Pin, Purpose};
 const WARM_PATIENCE: Duration = Duration::from_secs(120);
 /// What is kept of a warm-up command's words for an error.
 const WARM_OUTPUT_BYTES: usize = 4096;
+
+/// A guest that booted while the host was very busy may have settled for a poor clock, and every sandbox made from it would tick
+/// for ever. Then it is booted again, this often.
+const BAKE_ATTEMPTS: usize = 3;
+const CLOCK_FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+/// Clocks that count ticks.
+const POOR_CLOCKS: [&str; 2] = ["jiffies", "refined-jiffies"];
 
 /// How far a template is.
 #[derive(Debug, Clone)]
@@ -121,7 +129,13 @@ pub(crate) async fn ensure(
         return Ok(pin);
     }
     let bake = Bake { shared, name: &name, shape, files: &files, rootfs: rootfs.path, warm: &spec.warm };
-    let pin = bake.run(key.clone(), &stages).await?;
+    let mut attempt = 1;
+    let pin = loop {
+        match bake.run(key.clone(), &stages).await {
+            Err(NodeError::PoorClock { .. }) if attempt < BAKE_ATTEMPTS => attempt += 1,
+            outcome => break outcome?,
+        }
+    };
     for outdated in shared.snapshots.outdated_templates(&name, &key) {
         tracing::info!(template = %name, snapshot.id = %outdated, "template {name} was baked anew; its old snapshot goes");
         shared.waiting.unwant(&outdated);
@@ -204,6 +218,7 @@ impl Bake<'_> {
         stages: &(dyn Fn(BakeStage) + Send + Sync),
     ) -> Result<(), NodeError> {
         let link = first_link(vm, self.shared.config.boot_patience, None).await?;
+        check_clock(&link).await?;
         for command in self.warm {
             stages(BakeStage::Warming(command.join(" ")));
             self.warm_up(&link, command).await?;
@@ -236,6 +251,16 @@ impl Bake<'_> {
             }),
         }
     }
+}
+
+async fn check_clock(link: &Link) -> Result<(), NodeError> {
+    let failed = NodeError::guest("tell its clock");
+    let path = GuestPath::parse(CLOCK_FILE)
+        .map_err(|error| NodeError::host("name a file")(std::io::Error::other(error)))?;
+    let reader = link.read_file(path, 0, None).await.map_err(&failed)?;
+    let name = reader.read_to_end(256).await.map_err(&failed)?.unwrap_or_default();
+    let clock = String::from_utf8_lossy(&name).trim().to_owned();
+    if POOR_CLOCKS.contains(&clock.as_str()) { Err(NodeError::PoorClock { clock }) } else { Ok(()) }
 }
 
 pub(crate) fn random_name() -> Result<String, NodeError> {

@@ -98,9 +98,12 @@ pub enum NodeError {
         /// The tail of what it said.
         output: String,
     },
-    /// Someone else baked the template at the same time and failed.
-    #[error("baking the template failed: {0}")]
-    BakeFailed(String),
+    /// The guest booted with a clock that makes it tick for ever.
+    #[error("the guest settled for the clock `{clock}`; the host may be too busy to bake a template now")]
+    PoorClock {
+        /// The clock.
+        clock: String,
+    },
     /// Snapshots on disk.
     #[error("could not keep the snapshot")]
     Snapshot(#[source] SnapshotError),

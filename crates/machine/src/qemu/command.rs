@@ -9,7 +9,7 @@ use domain::MachineShape;
 use super::Accelerator;
 
 /// Version of the machine below; snapshots of another one are refused.
-pub(super) const MACHINE: &str = "microvm-2";
+pub(super) const MACHINE: &str = "microvm-3";
 /// Name of the guest link's port, as the guest finds it in `/sys/class/virtio-ports`.
 pub const LINK_PORT_NAME: &str = "pandastack.link";
 /// The descriptor set that holds the root disk.
@@ -120,7 +120,8 @@ pub(super) fn arguments(
 }
 
 /// The kernel's own arguments. `tsc_early_khz` is required: calibrating the clock against an emulated timer fails on a busy host
-/// and then hangs for ever. What a sandbox has no use for is off, because a restored guest pays again for all code it runs; an
+/// and then hangs for ever. `tsc=reliable` keeps the kernel from distrusting that clock because the host was busy for a moment:
+/// without it a guest ticks 250 times a second even when idle. What a sandbox has no use for is off, because a restored guest pays again for all code it runs; an
 /// emulated CPU does not speculate, so it needs no mitigations either.
 pub(super) fn kernel_arguments(accelerator: Accelerator, tsc_khz: u64) -> String {
     let mitigations = match accelerator {
@@ -128,6 +129,6 @@ pub(super) fn kernel_arguments(accelerator: Accelerator, tsc_khz: u64) -> String
         Accelerator::Tcg => " mitigations=off",
     };
     format!(
-        "console=ttyS0 quiet reboot=t panic=-1 tsc_early_khz={tsc_khz} net.ifnames=0 psi=0 noautogroup audit=0{mitigations}"
+        "console=ttyS0 quiet reboot=t panic=-1 tsc_early_khz={tsc_khz} tsc=reliable net.ifnames=0 psi=0 noautogroup audit=0{mitigations}"
     )
 }
