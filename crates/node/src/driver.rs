@@ -319,6 +319,16 @@ impl Driver {
         self.shared.snapshots.collect();
     }
 
+    /// Ends a machine whose memory is saved. Its network goes in the background: nobody has to wait for that.
+    async fn end_saved(&self, running: Running) {
+        let Running { vm, berth, pin, link } = running;
+        let _in_background = self.shared.network.release(berth.slot);
+        drop(link);
+        vm.kill().await;
+        drop(pin);
+        self.shared.snapshots.collect();
+    }
+
     async fn pause(&mut self) -> Result<(), NodeError> {
         match self.record.phase.on(Request::Pause) {
             Verdict::Already => return Ok(()),

@@ -40,19 +40,26 @@ impl Image {
         (format!("memory.{generation}"), format!("devices.{generation}"))
     }
 
-    /// Commits files that have been written: from here on the sandbox can be brought back from them. Blocks.
+    /// Commits files that have been written: from here on the sandbox can be brought back from them. `sum` makes the sums of the
+    /// memory while it is on its way to the disk. Blocks.
     pub(crate) fn commit(
         directory: &Path,
         (memory, devices): (String, String),
-        sums: &Sums,
         fingerprint: EngineFingerprint,
+        sum: impl FnOnce() -> Result<Sums, NodeError>,
     ) -> Result<Self, NodeError> {
         let host = NodeError::host("save the hibernation image");
         let sums_name = sums_name(&memory);
-        fs::write(directory.join(&sums_name), sums.encode()).map_err(host)?;
-        for name in [&memory, &devices, &sums_name, &crate::snapshots::DISK.to_owned()] {
-            File::open(directory.join(name)).and_then(|file| file.sync_all()).map_err(host)?;
-        }
+        let sync =
+            |name: &str| File::open(directory.join(name)).and_then(|file| file.sync_all()).map_err(host);
+        std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| sync(&memory));
+            fs::write(directory.join(&sums_name), sum()?.encode()).map_err(host)?;
+            for name in [&devices, &sums_name, crate::snapshots::DISK] {
+                sync(name)?;
+            }
+            syncing.join().unwrap_or_else(|_| Err(host(io::Error::other("the syncing thread ended"))))
+        })?;
         let mut stamps = HashMap::new();
         for name in [&memory, &devices, &sums_name] {
             stamps.insert(name.clone(), Stamp::of(&directory.join(name)).map_err(host)?);

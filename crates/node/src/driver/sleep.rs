@@ -66,8 +66,9 @@ impl Driver {
             save::take(&subject, &targets, Flush::FileSystems, Afterwards::StayPaused).await?;
         let fingerprint = self.shared.engine.fingerprint().clone();
         let committed = tokio::task::block_in_place(|| {
-            let sums = save::memory_sums(&targets.memory, self.base_sums(), &saved)?;
-            Image::commit(&self.directory, names, &sums, fingerprint)
+            Image::commit(&self.directory, names, fingerprint, || {
+                save::memory_sums(&targets.memory, self.base_sums(), &saved)
+            })
         });
         match committed {
             Ok(image) => Ok((image, timings)),
@@ -95,8 +96,7 @@ impl Driver {
             self.publish();
         }
         if let Some(running) = running {
-            running.vm.kill().await;
-            self.give_up(running).await;
+            self.end_saved(running).await;
         }
         let keep = self.record.own_memory().map(str::to_owned);
         if let Err(error) = hibernation::remove_unnamed(&self.directory, keep.as_deref()) {
