@@ -151,6 +151,7 @@ pub(crate) fn remove_leftovers(directory: &Path, keep: Option<&str>) -> io::Resu
 }
 
 /// Removes what neither the image nor `memory` (which a machine may map) names: parts of sleeps that were interrupted or are over.
+/// Only for whoever owns the sandbox, while nothing is being written to it.
 pub(crate) fn remove_unnamed(directory: &Path, memory: Option<&str>) -> io::Result<()> {
     let image = Image::read(directory);
     let mut named: Vec<String> = memory.map(str::to_owned).into_iter().collect();
@@ -161,7 +162,9 @@ pub(crate) fn remove_unnamed(directory: &Path, memory: Option<&str>) -> io::Resu
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let part = name.starts_with("memory.") || name.starts_with("devices.");
-        if part && !named.contains(&name) && !sums.contains(&name) {
+        // A small file that was being written aside when its writer was killed.
+        let aside = name.starts_with('.') && name.ends_with(".tmp");
+        if aside || (part && !named.contains(&name) && !sums.contains(&name)) {
             remove(&directory.join(name))?;
         }
     }
