@@ -111,6 +111,8 @@ pub(crate) async fn act(shared: &Arc<Shared>, finding: Finding) -> Result<(), No
     record
         .write(&directory, Durability::Unsynced)
         .map_err(NodeError::host("write down the sandbox's state"))?;
+    hibernation::remove_unnamed(&directory, record.own_memory())
+        .map_err(NodeError::host("remove parts of an interrupted sleep"))?;
     tracing::info!(sandbox.id = %id, "found sandbox {id}: {phase:?}");
     let sandbox = driver::spawn(shared, record, running);
     shared.remember(sandbox);
