@@ -12,9 +12,16 @@ use sha2::{Digest, Sha256};
 
 /// What a sandbox's lasting identity is derived from: its machine id and its SSH host key. Written down with it, so that a guest
 /// booted anew from its disk is still the same machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct IdentitySeed(String);
+
+impl std::fmt::Debug for IdentitySeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A private key is derived from it.
+        f.write_str("IdentitySeed(..)")
+    }
+}
 
 impl IdentitySeed {
     pub(crate) fn new() -> io::Result<Self> {

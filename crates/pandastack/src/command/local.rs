@@ -159,12 +159,24 @@ async fn perform(node: &Node, command: Command, format: Format) -> anyhow::Resul
 
 fn list(node: &Node, format: Format) -> anyhow::Result<()> {
     let records: Vec<_> = node.sandboxes().iter().map(|sandbox| sandbox.state().record).collect();
-    let values: Vec<_> = records.iter().map(|record| &**record).collect();
+    // Not the record itself: it also holds what the sandbox's private key is derived from.
+    let value = |record: &node::SandboxRecord| {
+        json!({
+            "id": record.id,
+            "phase": record.phase,
+            "template": record.template,
+            "origin": record.origin,
+            "shape": record.shape,
+            "created_unix_ms": record.created_unix_ms,
+            "died": record.died,
+        })
+    };
+    let values: Vec<_> = records.iter().map(|record| value(record)).collect();
     output::result(format, &values, || {
-        let line = |record: &&node::SandboxRecord| {
+        let line = |record: &std::sync::Arc<node::SandboxRecord>| {
             format!("{}  {:<12} {}", record.id, format!("{:?}", record.phase).to_lowercase(), record.template)
         };
-        values.iter().map(line).collect::<Vec<_>>().join("\n")
+        records.iter().map(line).collect::<Vec<_>>().join("\n")
     })?;
     Ok(())
 }
