@@ -211,6 +211,15 @@ impl Lab {
         Ok(census)
     }
 
+    /// What is on the host once each machine has its network and no network is still being put away: what later counts are
+    /// compared with. A sleeping or removed sandbox gives its network back after the request is answered.
+    pub async fn settled_census(&self) -> Result<Census> {
+        let settled = |census: &Census| census.namespaces + census.waiting.len() == census.machines;
+        wait::until_async("the networks settle", TIDY_PATIENCE, async || Ok(settled(&self.census()?)))
+            .await?;
+        self.census()
+    }
+
     /// Waits until there is exactly what `expected` says.
     pub async fn expect_census(&self, expected: &Census) -> Result<()> {
         let outcome =

@@ -32,7 +32,7 @@ fn concurrent_first_uses_bake_once() -> Result<()> {
         ensure!(boots.load(Ordering::Relaxed) == 1, "it was booted {} times", boots.load(Ordering::Relaxed));
         ensure!(bake().await? == one, "it was baked again");
         // The bake it replaces is gone, and so is everything that baking needed.
-        let census = lab.census()?;
+        let census = lab.settled_census().await?;
         ensure!(census.machines == 0 && census.namespaces == 0 && census.waiting.is_empty(), "{census:?}");
         ensure!(census.snapshots.len() == 1, "{census:?}");
         let guest = lab.create_from(&one).await?;
@@ -48,7 +48,7 @@ fn a_bake_that_fails_leaves_nothing() -> Result<()> {
         let mut lab = Lab::prepare(LabSettings::new("failing")).await?;
         lab.config().boot_patience = Duration::from_millis(300);
         let lab = lab.open_with(Arc::new(Upgraded::new(engine()?))).await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         let silent = lab.node().template(&template(), &|_| {}).await;
         ensure!(matches!(silent, Err(NodeError::GuestSilent { .. })), "{silent:?}");
         lab.expect_census(&clean).await?;

@@ -78,7 +78,7 @@ fn a_damaged_snapshot_is_never_started() -> Result<()> {
         guest.shell("echo kept > /kept").await?;
         let (kept, _) = lab.node().snapshot(&guest).await?;
         guest.remove().await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         let directory = lab.snapshot_directory(&kept.id);
         for (name, what) in [
             ("memory", Harm::OneBit),
@@ -128,7 +128,7 @@ fn a_damaged_hibernation_image_is_never_resumed() -> Result<()> {
         let guest = lab.create().await?;
         guest.shell("echo kept > /kept; echo kept > /run/kept").await?;
         guest.hibernate().await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         let directory = lab.sandbox_directory(guest.id());
         let files = census::entries(&directory)?;
         let named = |prefix: &str, suffix: &str| {
@@ -229,7 +229,7 @@ fn a_full_disk_is_told_and_nothing_is_lost() -> Result<()> {
         let guest = lab.create().await?;
         guest.shell("echo kept > /kept; sync").await?;
         guest.start_counter().await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         // Most of the guest's memory is changed, so that saving it takes more than is left.
         guest.shell("head -c 60000000 /dev/urandom > /run/large").await?;
         let filler = lab.pool().join("filler");
@@ -268,7 +268,7 @@ fn fill(path: &Path) -> Result<()> {
 fn a_request_given_up_half_way_leaves_nothing() -> Result<()> {
     run(async || {
         let lab = Lab::open(LabSettings::new("given-up")).await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         for patience in [5, 20, 40, 60, 90, 130, 200] {
             let request = create(&lab, lab.template());
             // Whether it was made in time or given up: afterwards there is what the node says there is.
@@ -285,7 +285,7 @@ fn a_request_given_up_half_way_leaves_nothing() -> Result<()> {
             outcome.with_context(|| format!("given up after {patience} ms: {found:?}"))?;
         }
         let parent = lab.create().await?;
-        let with_parent = lab.census()?;
+        let with_parent = lab.settled_census().await?;
         for patience in [10, 60, 150] {
             let request = lab.node().fork(&parent, 2);
             drop(tokio::time::timeout(Duration::from_millis(patience), request).await);
@@ -316,10 +316,10 @@ fn more_sandboxes_than_addresses_are_refused_and_slots_come_back() -> Result<()>
         let base = base.split('/').next().unwrap_or_default().to_owned();
         lab.config().addresses = network::AddressPool::new(base.parse()?, 29)?;
         let lab = lab.open().await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         for _ in 0..2 {
             let (one, two) = (lab.create().await?, lab.create().await?);
-            let full = lab.census()?;
+            let full = lab.settled_census().await?;
             let third = create(&lab, lab.template()).await.map(|guest| guest.id().clone());
             ensure!(matches!(third, Err(NodeError::Network(_))), "{third:?}");
             lab.expect_census(&full).await.context("a refused sandbox left something")?;

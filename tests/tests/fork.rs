@@ -137,7 +137,7 @@ fn a_paused_and_a_hibernated_sandbox_can_be_forked() -> Result<()> {
 fn snapshots_of_forks_of_snapshots_go_in_any_order() -> Result<()> {
     run(async || {
         let lab = Lab::open(LabSettings::new("order")).await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         let first = lab.create().await?;
         mark(&first, "one").await?;
         let (kept_one, _) = lab.node().snapshot(&first).await?;

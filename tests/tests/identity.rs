@@ -161,7 +161,7 @@ fn a_guest_that_does_not_confirm_is_not_kept() -> Result<()> {
     run(async || {
         let settings = LabSettings { guest_patience: Duration::from_millis(1), ..LabSettings::new("silent") };
         let lab = Lab::open(settings).await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         let request = || CreateRequest { id: None, from: CreateFrom::Snapshot(lab.template().clone()) };
         for _ in 0..3 {
             let created = lab.node().create(request()).await.map(|(sandbox, _)| sandbox);

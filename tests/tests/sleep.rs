@@ -77,7 +77,7 @@ fn sleeping_and_waking_twice_is_once() -> Result<()> {
 fn deleting_works_in_every_phase() -> Result<()> {
     run(async || {
         let lab = Lab::open(LabSettings::new("delete")).await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         let running = lab.create().await?;
         let paused = lab.create().await?;
         paused.pause().await?;
@@ -135,7 +135,7 @@ async fn ask(lab: &Lab, sandbox: &node::Sandbox, ask: Ask) -> Result<Result<Vec<
 fn racing_requests_leave_one_consistent_state() -> Result<()> {
     run(async || {
         let lab = Lab::open(LabSettings::new("race")).await?;
-        let clean = lab.census()?;
+        let clean = lab.settled_census().await?;
         let rounds: [&[Ask]; 3] = [
             &[Ask::Hibernate, Ask::Wake, Ask::Fork, Ask::Wake, Ask::Hibernate, Ask::Fork, Ask::Wake],
             &[Ask::Pause, Ask::Hibernate, Ask::Resume, Ask::Fork, Ask::Wake, Ask::Pause],

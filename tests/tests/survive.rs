@@ -299,7 +299,7 @@ fn a_killed_node_loses_and_leaks_nothing() -> Result<()> {
         for sandbox in lab.node().sandboxes() {
             sandbox.delete().await?;
         }
-        let census = lab.census()?;
+        let census = lab.settled_census().await?;
         ensure!(census.machines == 0 && census.namespaces == 0 && census.sandboxes.is_empty(), "{census:?}");
         ensure!(census.waiting.is_empty() && census.mounts == 1 && census.loop_devices <= 1, "{census:?}");
         for id in lab.kept_snapshots() {
@@ -363,7 +363,7 @@ async fn expect_no_leaks(lab: &Lab, found: &BTreeMap<String, node::Sandbox>) -> 
     let with_machine = |sandbox: &&node::Sandbox| sandbox.state().record.phase.has_vm();
     let machines = found.values().filter(with_machine).count();
     let expect = async || {
-        let census = lab.census()?;
+        let census = lab.settled_census().await?;
         let sandboxes: Vec<_> = census.sandboxes.iter().cloned().collect();
         let known: Vec<_> = found.keys().cloned().collect();
         Ok(census.machines == machines
