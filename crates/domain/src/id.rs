@@ -121,6 +121,14 @@ id! {
     /// One saved instant of a machine.
     SnapshotId
 }
+id! {
+    /// Whoever owns things. Opaque: never a name that somebody chose.
+    TenantId
+}
+id! {
+    /// A disk that outlives sandboxes.
+    VolumeId
+}
 
 /// The name of a template: lowercase letters, digits and inner hyphens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

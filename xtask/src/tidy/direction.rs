@@ -39,8 +39,8 @@ const CRATES: [Crate; 16] = [
     of("storage", 1, &["domain"]),
     of("store", 1, &["domain"]),
     of("node", 2, &["domain", "guest-link", "image", "machine", "memory", "network", "storage"]),
-    of("control", 3, &["contract", "domain", "guest-link", "node", "store"]),
-    of("server", 4, &["contract", "control", "domain"]),
+    of("control", 3, &["contract", "domain", "guest-link", "image", "interpreter", "network", "node", "store"]),
+    of("server", 4, &["contract", "control", "domain", "guest-link"]),
     of(
         "pandastack",
         5,

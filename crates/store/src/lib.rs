@@ -1,0 +1,119 @@
+//! Durable state behind one trait: who owns what, and what was asked for.
+//!
+//! What a machine is *doing* is the node's to know and to write down; rows here say that a sandbox is wanted, by whom, and how.
+//! A row is written before the thing it names is made ([`SandboxRow::standing`]), so that after a crash whatever nobody was told
+//! about can be removed, and whatever somebody was told about is there.
+//!
+//! Every method is one transaction. After `Err` nothing has changed.
+
+mod error;
+mod rows;
+mod sqlite;
+
+use async_trait::async_trait;
+use domain::{SandboxId, SnapshotId, TenantId, VolumeId};
+
+pub use error::StoreError;
+pub use rows::{
+    AuditRow, EventRow, NetworkMode, PreviewKey, Quota, ReplRow, SandboxChange, SandboxRow, Scope, SnapshotRow, Standing,
+    TenantRow, TokenRow, VolumeAttachment, VolumeRow,
+};
+pub use sqlite::SqliteStore;
+
+/// Durable state. Lists come newest first.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Adds a tenant.
+    async fn add_tenant(&self, tenant: TenantRow) -> Result<(), StoreError>;
+    /// All tenants.
+    async fn tenants(&self) -> Result<Vec<TenantRow>, StoreError>;
+    /// One tenant.
+    async fn tenant(&self, id: &TenantId) -> Result<Option<TenantRow>, StoreError>;
+
+    /// Adds a token. [`StoreError::Exists`] when its prefix or hash is taken.
+    async fn add_token(&self, token: TokenRow) -> Result<(), StoreError>;
+    /// The token with this hash, revoked or expired ones too.
+    async fn token_by_hash(&self, hash: [u8; 32]) -> Result<Option<TokenRow>, StoreError>;
+    /// A tenant's tokens that are not revoked.
+    async fn tokens(&self, tenant: &TenantId) -> Result<Vec<TokenRow>, StoreError>;
+    /// Revokes a token; `false` when the tenant has none of that prefix.
+    async fn revoke_token(&self, tenant: &TenantId, prefix: &str, at_ms: i64) -> Result<bool, StoreError>;
+
+    /// Adds sandboxes, all or none, unless the tenant would then have more than `limit` rows, or more than `cpu_limit` CPUs or
+    /// `memory_limit_mib` of memory, counting every row that is there: then [`StoreError::Quota`]. The check and the insert are one transaction.
+    async fn add_sandboxes(&self, rows: Vec<SandboxRow>, quota: &Quota) -> Result<(), StoreError>;
+    /// One sandbox, whoever owns it.
+    async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError>;
+    /// A tenant's sandboxes whose standing is `Creating`, `Live` or `Deleting`.
+    async fn sandboxes(&self, tenant: &TenantId) -> Result<Vec<SandboxRow>, StoreError>;
+    /// Everybody's sandboxes, for recovery and the reaper.
+    async fn all_sandboxes(&self) -> Result<Vec<SandboxRow>, StoreError>;
+    /// A tenant's sandboxes of one fork tree.
+    async fn sandboxes_of_tree(&self, tenant: &TenantId, tree: &str) -> Result<Vec<SandboxRow>, StoreError>;
+    /// Changes a sandbox; `false` when it is not there.
+    async fn change_sandbox(&self, id: &SandboxId, change: SandboxChange) -> Result<bool, StoreError>;
+    /// Writes down when sandboxes were last used; unknown ids are ignored.
+    async fn touch_sandboxes(&self, used: Vec<(SandboxId, i64)>) -> Result<(), StoreError>;
+    /// Forgets a sandbox and its REPL contexts; its events stay. `false` when it is not there.
+    async fn remove_sandbox(&self, id: &SandboxId) -> Result<bool, StoreError>;
+
+    /// Adds a snapshot.
+    async fn add_snapshot(&self, row: SnapshotRow) -> Result<(), StoreError>;
+    /// One snapshot, whoever owns it.
+    async fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StoreError>;
+    /// A tenant's snapshots, of one sandbox when given.
+    async fn snapshots(&self, tenant: &TenantId, sandbox: Option<&SandboxId>) -> Result<Vec<SnapshotRow>, StoreError>;
+    /// Everybody's, for recovery.
+    async fn all_snapshots(&self) -> Result<Vec<SnapshotRow>, StoreError>;
+    /// Forgets a snapshot; `false` when it is not there.
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<bool, StoreError>;
+
+    /// Adds a volume. [`StoreError::Exists`] when the tenant has one of that name; [`StoreError::Quota`] beyond the tenant's limits.
+    async fn add_volume(&self, row: VolumeRow, quota: &Quota) -> Result<(), StoreError>;
+    /// A tenant's volume by name.
+    async fn volume(&self, tenant: &TenantId, name: &str) -> Result<Option<VolumeRow>, StoreError>;
+    /// A tenant's volumes.
+    async fn volumes(&self, tenant: &TenantId) -> Result<Vec<VolumeRow>, StoreError>;
+    /// Everybody's, for recovery.
+    async fn all_volumes(&self) -> Result<Vec<VolumeRow>, StoreError>;
+    /// Changes a volume's size and standing.
+    async fn change_volume(&self, id: &VolumeId, size_mib: u64, standing: Standing) -> Result<bool, StoreError>;
+    /// Forgets a volume.
+    async fn remove_volume(&self, id: &VolumeId) -> Result<bool, StoreError>;
+
+    /// Adds an event. Only the newest [`EVENTS_PER_SANDBOX_MAX`] of a sandbox are kept.
+    async fn add_event(&self, event: EventRow) -> Result<(), StoreError>;
+    /// A sandbox's newest events, oldest of them first.
+    async fn events(&self, tenant: &TenantId, sandbox: &SandboxId, newest: usize) -> Result<Vec<EventRow>, StoreError>;
+
+    /// Adds lines to the audit log. Only the newest [`AUDIT_ROWS_MAX`] are kept.
+    async fn add_audit(&self, rows: Vec<AuditRow>) -> Result<(), StoreError>;
+    /// A tenant's audit lines since a time, newest first.
+    async fn audit(&self, tenant: &TenantId, since_ms: i64, limit: usize) -> Result<Vec<AuditRow>, StoreError>;
+
+    /// Adds a REPL context.
+    async fn add_repl(&self, row: ReplRow) -> Result<(), StoreError>;
+    /// A sandbox's REPL contexts.
+    async fn repls(&self, sandbox: &SandboxId) -> Result<Vec<ReplRow>, StoreError>;
+    /// One REPL context of a sandbox.
+    async fn repl(&self, sandbox: &SandboxId, id: &str) -> Result<Option<ReplRow>, StoreError>;
+    /// Counts a cell and remembers what the interpreter wants remembered.
+    async fn change_repl(&self, row: ReplRow) -> Result<bool, StoreError>;
+    /// Forgets a REPL context.
+    async fn remove_repl(&self, sandbox: &SandboxId, id: &str) -> Result<bool, StoreError>;
+
+    /// The key that signs preview links; made with `fresh` at first use.
+    async fn preview_key(&self, fresh: PreviewKey) -> Result<PreviewKey, StoreError>;
+
+    /// Whether the store answers, for health checks.
+    async fn ping(&self) -> Result<(), StoreError>;
+    /// Waits until everything written so far survives a loss of power.
+    async fn sync(&self) -> Result<(), StoreError>;
+    /// Finishes what is under way and closes.
+    async fn close(&self);
+}
+
+/// Events kept of one sandbox; older ones are dropped.
+pub const EVENTS_PER_SANDBOX_MAX: usize = 1000;
+/// Audit lines kept in all; older ones are dropped.
+pub const AUDIT_ROWS_MAX: usize = 200_000;
