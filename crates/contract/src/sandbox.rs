@@ -1,0 +1,170 @@
+//! Sandboxes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A machine of one's own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Sandbox {
+    /// Its id: lowercase letters and digits.
+    pub id: String,
+    /// The template it was made from.
+    pub template: String,
+    /// Virtual CPUs.
+    pub cpu: u32,
+    /// Memory in MiB.
+    pub memory_mb: u32,
+    /// What it is doing.
+    pub status: SandboxStatus,
+    /// Its address, while it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_ip: Option<String>,
+    /// Its hardware address, while it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// What the caller wrote on it, and for children of a fork where they come from. Values of keys that begin with `secret.` are hidden.
+    pub metadata: BTreeMap<String, String>,
+    /// The snapshot it was made from, when one was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_snapshot: Option<String>,
+    /// The sandbox it was forked from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<String>,
+    /// How long its creation took, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_ms: Option<u64>,
+    /// How it came to be: `snapshot`, `fork`.
+    pub boot_mode: String,
+    /// Where the time of its creation went.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<CreateTimings>,
+    /// When it was made (RFC 3339).
+    pub created_at: String,
+    /// Sleeps when idle instead of being deleted.
+    pub persistent: bool,
+    /// Seconds of idleness after which it is deleted, or put to sleep if it is persistent.
+    pub ttl_seconds: u64,
+    /// What it reaches: `none` or `all`.
+    pub network: NetworkMode,
+    /// Volumes, in the order of their devices.
+    pub volumes: Vec<AttachedVolume>,
+    /// Names of the variables that every command gets. Values are never shown.
+    pub env_names: Vec<String>,
+    /// Why its machine ended, when it ended by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Bytes on disk that only this sandbox uses; present when one sandbox is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique_bytes: Option<u64>,
+}
+
+/// What a sandbox is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxStatus {
+    /// Being made.
+    Creating,
+    /// Running, or being woken.
+    Running,
+    /// Its CPUs are stopped.
+    Paused,
+    /// Being deleted.
+    Stopping,
+    /// Gone.
+    Deleted,
+    /// Its machine ended by itself.
+    Failed,
+    /// Asleep: only files.
+    Hibernated,
+}
+
+/// Where the time of a creation went, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CreateTimings {
+    /// Writing down what was asked for.
+    pub record_ms: f64,
+    /// Starting the machine's process; near nothing when one was waiting.
+    pub prepare_ms: f64,
+    /// Loading the saved devices.
+    pub load_ms: f64,
+    /// From letting the guest run to its confirmation.
+    pub confirm_ms: f64,
+    /// Whether a machine process had been started ahead of the request.
+    pub was_waiting: bool,
+}
+
+/// Whether a sandbox may send to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkMode {
+    /// It reaches nothing.
+    None,
+    /// It reaches whatever the operator lets guests reach.
+    All,
+}
+
+/// A volume of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AttachedVolume {
+    /// The volume's name.
+    pub name: String,
+    /// Whether the guest may not write to it.
+    pub read_only: bool,
+    /// Its device in the guest.
+    pub device: String,
+}
+
+/// A sandbox to make.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CreateSandbox {
+    /// The template; implied by `from_snapshot`.
+    #[serde(default)]
+    pub template: Option<String>,
+    /// Words of the caller's own, such as `{"task": "42"}`.
+    #[serde(default)]
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Seconds of idleness after which it goes; 0 or absent: the server's default.
+    #[serde(default)]
+    pub ttl_seconds: Option<i64>,
+    /// Sleeps when idle instead of being deleted.
+    #[serde(default)]
+    pub persistent: Option<bool>,
+    /// A snapshot to start from.
+    #[serde(default)]
+    pub from_snapshot: Option<String>,
+    /// Volumes to attach, as `/dev/vdb`, `/dev/vdc`, … in this order.
+    #[serde(default)]
+    pub volumes: Option<Vec<VolumeRequest>>,
+    /// Variables of every command. Never shown again.
+    #[serde(default)]
+    pub env: Option<BTreeMap<String, String>>,
+    /// What it reaches; the operator's default when absent.
+    #[serde(default)]
+    pub network: Option<NetworkMode>,
+}
+
+/// A volume to attach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeRequest {
+    /// The volume's name.
+    pub name: String,
+    /// Whether the guest may not write to it.
+    #[serde(default)]
+    pub read_only: Option<bool>,
+}
+
+/// A change of a sandbox. What is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PatchSandbox {
+    /// Keys to set, or to remove with `null`.
+    #[serde(default)]
+    pub metadata: Option<BTreeMap<String, Option<String>>>,
+    /// Variables to set, or to remove with `null`. They apply to commands started from now on.
+    #[serde(default)]
+    pub env: Option<BTreeMap<String, Option<String>>>,
+    /// What it reaches from now on.
+    #[serde(default)]
+    pub network: Option<NetworkMode>,
+}
