@@ -7,6 +7,7 @@
 //! Every method is one transaction. After `Err` nothing has changed.
 
 mod error;
+mod hidden;
 mod rows;
 mod sqlite;
 
@@ -15,8 +16,8 @@ use domain::{SandboxId, SnapshotId, TenantId, VolumeId};
 
 pub use error::StoreError;
 pub use rows::{
-    AuditRow, EventRow, NetworkMode, PreviewKey, Quota, ReplRow, SandboxChange, SandboxRow, Scope, SnapshotRow, Standing,
-    TenantRow, TokenRow, VolumeAttachment, VolumeRow,
+    AuditRow, EventRow, NetworkMode, PreviewKey, Quota, ReplRow, SandboxChange, SandboxRow, Scope,
+    SnapshotRow, Standing, TenantRow, TokenRow, VolumeAttachment, VolumeRow,
 };
 pub use sqlite::SqliteStore;
 
@@ -62,7 +63,11 @@ pub trait Store: Send + Sync + 'static {
     /// One snapshot, whoever owns it.
     async fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StoreError>;
     /// A tenant's snapshots, of one sandbox when given.
-    async fn snapshots(&self, tenant: &TenantId, sandbox: Option<&SandboxId>) -> Result<Vec<SnapshotRow>, StoreError>;
+    async fn snapshots(
+        &self,
+        tenant: &TenantId,
+        sandbox: Option<&SandboxId>,
+    ) -> Result<Vec<SnapshotRow>, StoreError>;
     /// Everybody's, for recovery.
     async fn all_snapshots(&self) -> Result<Vec<SnapshotRow>, StoreError>;
     /// Forgets a snapshot; `false` when it is not there.
@@ -77,19 +82,34 @@ pub trait Store: Send + Sync + 'static {
     /// Everybody's, for recovery.
     async fn all_volumes(&self) -> Result<Vec<VolumeRow>, StoreError>;
     /// Changes a volume's size and standing.
-    async fn change_volume(&self, id: &VolumeId, size_mib: u64, standing: Standing) -> Result<bool, StoreError>;
+    async fn change_volume(
+        &self,
+        id: &VolumeId,
+        size_mib: u64,
+        standing: Standing,
+    ) -> Result<bool, StoreError>;
     /// Forgets a volume.
     async fn remove_volume(&self, id: &VolumeId) -> Result<bool, StoreError>;
 
     /// Adds an event. Only the newest [`EVENTS_PER_SANDBOX_MAX`] of a sandbox are kept.
     async fn add_event(&self, event: EventRow) -> Result<(), StoreError>;
     /// A sandbox's newest events, oldest of them first.
-    async fn events(&self, tenant: &TenantId, sandbox: &SandboxId, newest: usize) -> Result<Vec<EventRow>, StoreError>;
+    async fn events(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        newest: usize,
+    ) -> Result<Vec<EventRow>, StoreError>;
 
     /// Adds lines to the audit log. Only the newest [`AUDIT_ROWS_MAX`] are kept.
     async fn add_audit(&self, rows: Vec<AuditRow>) -> Result<(), StoreError>;
     /// A tenant's audit lines since a time, newest first.
-    async fn audit(&self, tenant: &TenantId, since_ms: i64, limit: usize) -> Result<Vec<AuditRow>, StoreError>;
+    async fn audit(
+        &self,
+        tenant: &TenantId,
+        since_ms: i64,
+        limit: usize,
+    ) -> Result<Vec<AuditRow>, StoreError>;
 
     /// Adds a REPL context.
     async fn add_repl(&self, row: ReplRow) -> Result<(), StoreError>;
@@ -115,5 +135,7 @@ pub trait Store: Send + Sync + 'static {
 
 /// Events kept of one sandbox; older ones are dropped.
 pub const EVENTS_PER_SANDBOX_MAX: usize = 1000;
+/// Events kept in all, those of sandboxes that are gone included; the oldest are dropped, whosever they are.
+pub const EVENTS_MAX: usize = 1_000_000;
 /// Audit lines kept in all; older ones are dropped.
 pub const AUDIT_ROWS_MAX: usize = 200_000;

@@ -102,7 +102,7 @@ pub struct VolumeAttachment {
 }
 
 /// A sandbox that somebody asked for.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct SandboxRow {
     /// Its id, the same as on its node.
     pub id: SandboxId,
@@ -151,7 +151,7 @@ pub struct SandboxRow {
 }
 
 /// A change of a sandbox. What is absent stays.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct SandboxChange {
     /// New standing.
     pub standing: Option<Standing>,
