@@ -5,6 +5,7 @@
 mod jail;
 mod lifecycle;
 mod trouble;
+mod volumes;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use guest_link::client::{Flush, Link, Opening};
 use image::{ImageStore, KernelSource, Reuse, Silent};
 use machine::{
     BootPlan, Engine, MemoryTarget, Place, Prepared, ProcessIdentity, RestorePlan, SaveTarget, Saved, Vm,
+    VolumeDrive,
 };
 use storage::{DataDir, Pool, PoolConfig, PoolSize, clone_file};
 
@@ -30,6 +32,7 @@ pub use trouble::{
     a_discarded_machine_leaves_nothing, a_hung_machine_is_told, an_end_is_told, damaged_devices_are_told,
     what_is_not_there_is_told,
 };
+pub use volumes::{a_booted_machine_has_its_volumes, a_restored_machine_has_its_volumes};
 
 use crate::base::{Base, template};
 use crate::lab::BUILD_POOL_BYTES;
@@ -140,6 +143,10 @@ impl Fixture {
     }
 
     async fn boot(&self) -> Result<Machine> {
+        self.boot_with(Vec::new()).await
+    }
+
+    async fn boot_with(&self, volumes: Vec<VolumeDrive>) -> Result<Machine> {
         let place = self.place()?;
         let (memory_path, disk_path) = (place.directory.join("memory"), place.directory.join("disk"));
         let memory = File::options().read(true).write(true).create_new(true).open(&memory_path)?;
@@ -153,29 +160,42 @@ impl Fixture {
             initramfs: self.initramfs.clone(),
             memory,
             disk,
+            volumes,
             tap: None,
         };
         let vm = self.engine.boot(plan).await.context("boot")?;
         Ok(Machine::new(vm, place, memory_path, disk_path))
     }
 
-    fn plan(&self, state: &State) -> Result<(RestorePlan, PathBuf)> {
+    fn plan(&self, state: &State, volumes: Vec<VolumeDrive>) -> Result<(RestorePlan, PathBuf)> {
         let place = self.place()?;
         let disk_path = place.directory.join("disk");
         let (disk, _) = clone_file(&state.disk, &disk_path)?;
         let memory = File::open(&state.memory)?;
-        Ok((RestorePlan { place, shape: self.shape, memory, disk, tap: None }, disk_path))
+        Ok((RestorePlan { place, shape: self.shape, memory, disk, volumes, tap: None }, disk_path))
     }
 
     async fn prepare(&self, state: &State) -> Result<(Box<dyn Prepared>, Place, PathBuf)> {
-        let (plan, disk) = self.plan(state)?;
+        self.prepare_with(state, Vec::new()).await
+    }
+
+    async fn prepare_with(
+        &self,
+        state: &State,
+        volumes: Vec<VolumeDrive>,
+    ) -> Result<(Box<dyn Prepared>, Place, PathBuf)> {
+        let (plan, disk) = self.plan(state, volumes)?;
         let place = plan.place.clone();
         Ok((self.engine.prepare(plan).await.context("prepare")?, place, disk))
     }
 
     /// A machine of saved state, paused.
     async fn restore(&self, state: &State) -> Result<Machine> {
-        let (prepared, place, disk) = self.prepare(state).await?;
+        self.restore_with(state, Vec::new()).await
+    }
+
+    async fn restore_with(&self, state: &State, volumes: Vec<VolumeDrive>) -> Result<Machine> {
+        let (prepared, place, disk) = self.prepare_with(state, volumes).await?;
         let vm = prepared.load(File::open(&state.devices)?).await.context("load")?;
         Ok(Machine::new(vm, place, state.memory.clone(), disk))
     }

@@ -32,4 +32,6 @@ cases![
     damaged_devices_are_told,
     a_hung_machine_is_told,
     what_is_not_there_is_told,
+    a_restored_machine_has_its_volumes,
+    a_booted_machine_has_its_volumes,
 ];

@@ -17,7 +17,7 @@ use std::io;
 use crate::agent::{Agent, Hangup};
 use crate::identity::{self, netlink};
 use crate::kernel::check;
-use crate::system::shutdown;
+use crate::system::{disks, shutdown};
 
 /// Open files a program may have: this one needs three per process and one per connection, others inherit it.
 const OPEN_FILES: u64 = 16 * 1024;
@@ -58,6 +58,7 @@ fn boot() -> Result<(), BootError> {
     console::adopt();
     module::load_all().step("read the list of modules")?;
     root::switch().step("switch to the root disk")?;
+    disks::let_go_of_empty();
     mount::runtime().step("mount the runtime file systems")?;
     netlink::raise_loopback().step("raise the loopback interface")?;
     identity::prepare().step("prepare for an identity")?;

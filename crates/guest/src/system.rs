@@ -1,5 +1,6 @@
 //! The machine as a whole: what listens, what load there is, and how it stops.
 
+pub(crate) mod disks;
 pub(crate) mod metrics;
 pub(crate) mod ports;
 pub(crate) mod shutdown;

@@ -9,7 +9,7 @@ mod process;
 pub mod qemu;
 
 pub use engine::{
-    AttachError, BootPlan, ControlError, Engine, Exit, MemoryTarget, Place, Prepared, RestorePlan,
-    SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+    AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, MemoryTarget, Place, Prepared, RestorePlan,
+    SaveTarget, Saved, StartError, VOLUMES_MAX, Vm, VmRecord, VmState, VolumeDrive,
 };
 pub use process::{ProcessIdentity, VmProcess};

@@ -18,7 +18,10 @@ use async_trait::async_trait;
 use domain::EngineFingerprint;
 use sha2::{Digest, Sha256};
 
-use crate::engine::{AttachError, BootPlan, Engine, Place, Prepared, RestorePlan, StartError, Vm, VmRecord};
+use crate::engine::{
+    AttachError, BootPlan, Engine, Place, Prepared, RestorePlan, StartError, VOLUMES_MAX, Vm, VmRecord,
+    VolumeDrive,
+};
 use crate::jail::{Bind, BindMode, Jail, JailRoot, RootError};
 use crate::process::VmProcess;
 
@@ -135,6 +138,9 @@ impl QemuEngine {
         files: Files<'_>,
         origin: &Origin<'_>,
     ) -> Result<(VmProcess, File), StartError> {
+        if files.volumes.len() > VOLUMES_MAX {
+            return Err(StartError::TooManyVolumes { asked: files.volumes.len() });
+        }
         let host = |action| move |source: io::Error| StartError::Host { action, source };
         let directory = File::open(&place.directory).map_err(host("open the machine's directory"))?;
         let control = qmp::listen_unix(&directory, CONTROL_SOCKET).map_err(host("listen for control"))?;
@@ -150,6 +156,7 @@ impl QemuEngine {
             control: control.as_raw_fd(),
             link: link.as_raw_fd(),
             disk: files.disk.as_raw_fd(),
+            volumes: files.volumes.iter().map(|volume| (volume.file.as_raw_fd(), volume.mode)).collect(),
             tap: files.tap.map(AsRawFd::as_raw_fd),
             kvm: kvm.as_ref().map(AsRawFd::as_raw_fd),
         };
@@ -172,6 +179,7 @@ impl QemuEngine {
 struct Files<'a> {
     binds: Vec<Bind<'a>>,
     disk: &'a File,
+    volumes: &'a [VolumeDrive],
     tap: Option<&'a std::os::fd::OwnedFd>,
 }
 
@@ -192,7 +200,7 @@ impl Engine for QemuEngine {
             Bind { file: &kernel, name: "kernel", mode: BindMode::ReadOnly },
             Bind { file: &initramfs, name: "initramfs", mode: BindMode::ReadOnly },
         ];
-        let files = Files { binds, disk: &plan.disk, tap: plan.tap.as_ref() };
+        let files = Files { binds, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap.as_ref() };
         let origin = Origin::Boot { kernel_arguments: &arguments };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &origin))?;
@@ -203,7 +211,7 @@ impl Engine for QemuEngine {
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
         let binds = vec![Bind { file: &plan.memory, name: "memory", mode: BindMode::ReadOnly }];
-        let files = Files { binds, disk: &plan.disk, tap: plan.tap.as_ref() };
+        let files = Files { binds, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap.as_ref() };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
         let record = VmRecord { process: process.identity() };

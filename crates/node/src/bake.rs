@@ -187,6 +187,7 @@ impl Bake<'_> {
                 initramfs: self.files.initramfs.clone(),
                 memory,
                 disk: open_disk(&disk)?,
+                volumes: Vec::new(),
                 tap: berth.tap.take(),
             };
             let vm = shared.engine.boot(plan).await?;

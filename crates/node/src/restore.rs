@@ -69,6 +69,7 @@ pub(crate) async fn make_ready(
             shape: pin.about().shape,
             memory: open_memory(&pin)?,
             disk,
+            volumes: Vec::new(),
             tap: berth.tap.take(),
         };
         Ok::<_, NodeError>(engine.prepare(plan).await?)
@@ -99,6 +100,7 @@ pub(crate) async fn prepare_own(
         shape,
         memory: File::open(memory).map_err(NodeError::host("open the saved memory"))?,
         disk: open_disk(&berth.directory.join(DISK))?,
+        volumes: Vec::new(),
         tap: berth.tap.take(),
     };
     Ok(engine.prepare(plan).await?)

@@ -109,7 +109,7 @@ pub async fn a_hung_machine_is_told(fixture: &Fixture) -> Result<()> {
 /// Files that do not fit: an error before anything runs, or a process that ends and says why.
 pub async fn what_is_not_there_is_told(fixture: &Fixture) -> Result<()> {
     let state = fixture.booted_state().await?;
-    let (mut plan, _) = fixture.plan(state)?;
+    let (mut plan, _) = fixture.plan(state, Vec::new())?;
     let short = plan.place.directory.join("short-memory");
     fs::write(&short, vec![0; 4096])?;
     fs::set_permissions(&short, std::os::unix::fs::PermissionsExt::from_mode(0o444))?;
@@ -119,7 +119,7 @@ pub async fn what_is_not_there_is_told(fixture: &Fixture) -> Result<()> {
     ensure!(prepared.is_err(), "memory of the wrong size was taken");
     ensure!(fixture.processes(&place)? == 0);
 
-    let (mut plan, _) = fixture.plan(state)?;
+    let (mut plan, _) = fixture.plan(state, Vec::new())?;
     fs::remove_dir_all(&plan.place.directory)?;
     plan.place.uid += 1;
     let place = plan.place.clone();

@@ -46,6 +46,11 @@ impl Link {
         self.perform(&Request::System(SystemRequest::Trim)).await
     }
 
+    /// Makes the guest find the volumes of its machine: `/dev/vdb`, `/dev/vdc` and on, so many.
+    pub async fn find_volumes(&self, count: u8) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::FindVolumes { count })).await
+    }
+
     /// Begins a clean shutdown: processes are asked to end, killed after the grace, file systems unmounted. The machine then
     /// stops and the link closes; wait for [`Link::closed`].
     pub async fn shutdown(&self, grace_ms: u32) -> Result<(), CallError> {

@@ -22,6 +22,12 @@ pub enum SystemRequest {
         /// How long processes get between being asked and being killed.
         grace_ms: u32,
     },
+    /// Make sure that so many disks follow the root disk, as `/dev/vdb` and on → `Response::Done`. Those that are there already
+    /// stay as they are.
+    FindVolumes {
+        /// How many.
+        count: u8,
+    },
 }
 
 /// A TCP port that something listens on.

@@ -13,7 +13,7 @@ use crate::connection::Connection;
 use crate::file::{self, Plan};
 use crate::poll::{Ready, Source};
 use crate::process::{Attached, Progress, spawn, terminal};
-use crate::system::{self, metrics, ports};
+use crate::system::{self, disks, metrics, ports};
 use crate::{identity, kernel};
 
 /// Streams that may follow one process.
@@ -219,6 +219,12 @@ impl Agent {
                 (Vec::new(), Ok(Response::Done))
             }),
             SystemRequest::Trim => self.submit_answer(id, || (Vec::new(), system::trim())),
+            SystemRequest::FindVolumes { count } => {
+                let count = usize::from(*count);
+                self.submit_answer(id, move || {
+                    (Vec::new(), disks::find(count).map(|()| Response::Done).map_err(failed))
+                });
+            }
             SystemRequest::Shutdown { grace_ms } => {
                 if std::process::id() != 1 {
                     return Err(Failure::Unsupported);

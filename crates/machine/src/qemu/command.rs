@@ -7,17 +7,24 @@ use std::os::fd::RawFd;
 use domain::MachineShape;
 
 use super::Accelerator;
+use crate::engine::{DriveMode, VOLUMES_MAX};
 
 /// Version of the machine below; snapshots of another one are refused.
-pub(super) const MACHINE: &str = "microvm-3";
+pub(super) const MACHINE: &str = "microvm-4";
 /// Name of the guest link's port, as the guest finds it in `/sys/class/virtio-ports`.
 pub const LINK_PORT_NAME: &str = "pandastack.link";
 /// The descriptor set that holds the root disk.
 const DISK_SET: u32 = 1;
 /// The descriptor set that holds `/dev/kvm`.
 const KVM_SET: u32 = 2;
+/// The descriptor set of the first volume; the others follow.
+const VOLUME_SET: u32 = 16;
 /// Last bytes of the guest's console that are kept; older ones are overwritten, so a guest cannot fill anything by talking.
 const CONSOLE_BYTES: u32 = 64 * 1024;
+
+/// A disk that fails or is full is the guest's to hear of. QEMU would otherwise stop the whole machine when the host has no space,
+/// and to its user that machine would just hang.
+const ON_ERROR: &str = "werror=report,rerror=report";
 
 /// The open files a QEMU is started with.
 #[derive(Debug)]
@@ -25,13 +32,20 @@ pub(super) struct Descriptors {
     pub(super) control: RawFd,
     pub(super) link: RawFd,
     pub(super) disk: RawFd,
+    pub(super) volumes: Vec<(RawFd, DriveMode)>,
     pub(super) tap: Option<RawFd>,
     pub(super) kvm: Option<RawFd>,
 }
 
 impl Descriptors {
     pub(super) fn all(&self) -> Vec<RawFd> {
-        [self.control, self.link, self.disk].into_iter().chain(self.tap).chain(self.kvm).collect()
+        let volumes = self.volumes.iter().map(|(volume, _)| *volume);
+        [self.control, self.link, self.disk]
+            .into_iter()
+            .chain(volumes)
+            .chain(self.tap)
+            .chain(self.kvm)
+            .collect()
     }
 }
 
@@ -94,7 +108,26 @@ pub(super) fn arguments(
             "driver=file,node-name=disk,filename=/dev/fdset/{DISK_SET},locking=off,discard=unmap,aio=threads"
         ),
     );
-    add("-device", "virtio-blk-device,drive=disk".into());
+    add("-device", format!("virtio-blk-device,drive=disk,{ON_ERROR}"));
+    for slot in 0..VOLUMES_MAX {
+        let name = volume_node(slot);
+        match descriptors.volumes.get(slot) {
+            Some((volume, mode)) => {
+                let set = VOLUME_SET + slot as u32;
+                let read_only = if *mode == DriveMode::ReadOnly { "on" } else { "off" };
+                add("-add-fd", format!("fd={volume},set={set}"));
+                add(
+                    "-blockdev",
+                    format!(
+                        "driver=file,node-name={name},filename=/dev/fdset/{set},read-only={read_only},locking=off,discard=unmap,aio=threads"
+                    ),
+                );
+            }
+            // A device cannot be added to a machine later, so it has all it may ever need; this one holds nothing yet.
+            None => add("-blockdev", format!("driver=null-co,node-name={name},size=0,read-zeroes=on")),
+        }
+        add("-device", format!("virtio-blk-device,drive={name},{ON_ERROR}"));
+    }
     if let Some(tap) = descriptors.tap {
         add("-netdev", format!("tap,id=net,fd={tap},vhost=off"));
         add("-device", "virtio-net-device,netdev=net,mac=06:00:00:00:00:02,guest_announce=off".into());
@@ -117,6 +150,11 @@ pub(super) fn arguments(
     line.push("-display".into());
     line.push("none".into());
     line
+}
+
+/// What QEMU calls the volume in a slot.
+pub(super) fn volume_node(slot: usize) -> String {
+    format!("volume{slot}")
 }
 
 /// The kernel's own arguments. `tsc_early_khz` is required: calibrating the clock against an emulated timer fails on a busy host

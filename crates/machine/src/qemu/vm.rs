@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
+use super::command::volume_node;
 use super::qmp::{PATIENCE, Qmp, connect_unix};
 use crate::engine::{
     AttachError, ControlError, Exit, MemoryTarget, Place, Prepared, SaveTarget, Saved, StartError, Vm,
@@ -145,6 +146,12 @@ impl Vm for QemuVm {
 
     async fn resume(&self) -> Result<(), ControlError> {
         self.control.run("cont", json!({})).await.map(drop)
+    }
+
+    async fn grow_volume(&self, slot: usize, bytes: u64) -> Result<(), ControlError> {
+        // The file has this size already: what counts is that the device tells the guest.
+        let arguments = json!({ "node-name": volume_node(slot), "size": bytes });
+        self.control.run("block_resize", arguments).await.map(drop)
     }
 
     async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError> {

@@ -69,6 +69,7 @@ impl Driver {
             initramfs: files.initramfs.clone(),
             memory,
             disk: open_disk(&self.disk())?,
+            volumes: Vec::new(),
             tap: berth.tap.take(),
         };
         let vm = self.shared.engine.boot(plan).await?;
