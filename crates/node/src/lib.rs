@@ -28,7 +28,7 @@ pub use bake::{BakeProgress, BakeStage};
 pub use config::NodeConfig;
 pub use driver::{Sandbox, SandboxState};
 pub use error::{NodeError, OpenError};
-pub use node::{CreateFrom, CreateRequest, Node, NodeStats};
+pub use node::{CreateFrom, CreateRequest, Forked, Node, NodeStats};
 pub use record::SandboxRecord;
 pub use restore::RestoreTimings;
 pub use save::SaveTimings;

@@ -49,6 +49,17 @@ pub enum CreateFrom {
     Snapshot(SnapshotId),
 }
 
+/// Children of one fork.
+#[derive(Debug)]
+pub struct Forked {
+    /// The instant they go on from. It goes with the last of them.
+    pub instant: SnapshotId,
+    /// Each child, in the order of the ids given, or why it did not come to be.
+    pub children: Vec<Result<(Sandbox, RestoreTimings), NodeError>>,
+    /// Where the time of taking the instant went.
+    pub timings: SaveTimings,
+}
+
 /// Counts for operators.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeStats {
@@ -278,37 +289,33 @@ impl Node {
         sandbox: &Sandbox,
         count: usize,
     ) -> Result<(Vec<Result<Sandbox, NodeError>>, SaveTimings), NodeError> {
-        if count == 0 || count > FORK_CHILDREN_MAX {
-            return Err(NodeError::ForkCount { asked: count, max: FORK_CHILDREN_MAX });
+        let id = || random().map(SandboxId::from_random).map_err(NodeError::host("make an id"));
+        let ids = (0..count).map(|_| id()).collect::<Result<Vec<_>, _>>()?;
+        let forked = self.fork_as(sandbox, ids).await?;
+        let children = forked.children.into_iter().map(|made| made.map(|(child, _)| child)).collect();
+        Ok((children, forked.timings))
+    }
+
+    /// As [`Node::fork`], with ids for the children. Outcomes come in their order.
+    pub async fn fork_as(&self, sandbox: &Sandbox, ids: Vec<SandboxId>) -> Result<Forked, NodeError> {
+        if ids.is_empty() || ids.len() > FORK_CHILDREN_MAX {
+            return Err(NodeError::ForkCount { asked: ids.len(), max: FORK_CHILDREN_MAX });
         }
         let (node, sandbox) = (self.clone(), sandbox.clone());
         // Runs to its end even when the caller goes away, so that the instant is either used or removed.
-        let forking = self.shared.tasks.spawn(async move { node.fork_all(&sandbox, count).await });
+        let forking = self.shared.tasks.spawn(async move { node.fork_all(&sandbox, ids).await });
         forking.await.unwrap_or(Err(NodeError::Closing))
     }
 
-    async fn fork_all(
-        &self,
-        sandbox: &Sandbox,
-        count: usize,
-    ) -> Result<(Vec<Result<Sandbox, NodeError>>, SaveTimings), NodeError> {
+    async fn fork_all(&self, sandbox: &Sandbox, ids: Vec<SandboxId>) -> Result<Forked, NodeError> {
         let (pin, timings) = sandbox.save(Purpose::Fork).await?;
-        let mut children = tokio::task::JoinSet::new();
-        for _ in 0..count {
-            let (node, pin) = (self.clone(), pin.clone());
-            children.spawn(async move {
-                let id = SandboxId::from_random(random().map_err(NodeError::host("make an id"))?);
-                node.create_from(id, pin).await.map(|(child, _)| child)
-            });
-        }
+        let instant = pin.id().clone();
+        let making = ids.into_iter().map(|id| self.create_from(id, pin.clone()));
+        let children = futures::future::join_all(making).await;
         drop(pin);
-        let mut made = Vec::with_capacity(count);
-        while let Some(joined) = children.join_next().await {
-            made.push(joined.unwrap_or(Err(NodeError::Closing)));
-        }
         // Where no child came to be, nobody needs the instant.
         self.shared.snapshots.collect();
-        Ok((made, timings))
+        Ok(Forked { instant, children, timings })
     }
 
     /// Opens or closes a running sandbox's network.
