@@ -1,8 +1,9 @@
-//! Reflink pool, images and snapshots on disk.
+//! Reflink pool, snapshots and volumes on disk.
 //!
 //! One process owns a data directory ([`lock`]). In it lies a [`pool`]: a directory whose files can be cloned without
 //! being copied. [`clone`] makes such clones, [`extents`] tells afterwards what two of them still share, and
-//! [`snapshot`] keeps sets of files that are complete or absent whatever happens. Nothing here knows what a VM is.
+//! [`snapshot`] keeps sets of files that are complete or absent whatever happens, [`volume`] file systems that outlive
+//! their users. Nothing here knows what a VM is.
 
 pub mod clone;
 pub mod durable;
@@ -11,8 +12,10 @@ mod ioctl;
 mod kill_point;
 pub mod lock;
 pub mod pool;
+pub mod program;
 mod random;
 pub mod snapshot;
+pub mod volume;
 
 pub use clone::{CloneError, Cloned, clone_file};
 pub use durable::{Durability, write_file};
@@ -20,6 +23,7 @@ pub use extents::{changed_ranges, unique_bytes};
 pub use lock::{DataDir, LockError};
 pub use pool::{Closed, Pool, PoolConfig, PoolError, PoolSize, Reflink};
 pub use snapshot::{Damage, Manifest, Snapshot, SnapshotError, SnapshotStore, Staged};
+pub use volume::{Volume, VolumeError, VolumeStore};
 
 /// Whether an error says that a disk or a quota is full.
 pub fn is_no_space(error: &std::io::Error) -> bool {

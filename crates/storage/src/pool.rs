@@ -6,7 +6,7 @@
 
 pub mod image;
 mod loop_device;
-pub mod mkfs;
+mod mkfs;
 mod mounts;
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -19,9 +19,9 @@ use crate::clone;
 use crate::ioctl;
 use crate::kill_point;
 use crate::lock::DataDir;
+use crate::program::ProgramError;
 use crate::random::random_name;
 use image::{Image, ImageError, Place};
-use mkfs::MkfsError;
 
 /// Smallest image that XFS can be made in with current tools.
 pub const IMAGE_BYTES_MIN: u64 = 300 << 20;
@@ -348,14 +348,14 @@ enum Unmade {
 
 /// Makes the image and mounts it. When this host turns out to be unable to, no image is left.
 fn make(image: &Image, path: &Path, config: &PoolConfig) -> Result<(), Unmade> {
-    if mkfs::find().is_none() {
+    if !mkfs::is_installed() {
         return Err(Unmade::For(Obstacle::NoMkfs));
     }
     let data_dir = path.parent().unwrap_or(path);
     let bytes = image_bytes(data_dir, config.size).map_err(Unmade::Error)?;
     match image.make(bytes) {
         Ok(()) => {}
-        Err(ImageError::Format(MkfsError::Missing)) => return Err(Unmade::For(Obstacle::NoMkfs)),
+        Err(ImageError::Format(ProgramError::Missing { .. })) => return Err(Unmade::For(Obstacle::NoMkfs)),
         Err(source) => return Err(Unmade::Error(PoolError::Make { path: data_dir.to_owned(), source })),
     }
     let unable = match image.mount(path) {

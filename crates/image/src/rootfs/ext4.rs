@@ -1,4 +1,4 @@
-//! Writes a folder into an ext4 image, without mounting anything. The only caller of `mke2fs`.
+//! Writes a folder into an ext4 image, without mounting anything. The only caller of `mke2fs` here.
 
 use std::path::Path;
 use std::time::Duration;

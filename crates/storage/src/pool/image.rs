@@ -16,10 +16,11 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::Closed;
 use super::loop_device::LoopDevice;
-use super::mkfs::{self, MkfsError};
+use super::mkfs;
 use super::mounts;
 use crate::durable::sync_directory;
 use crate::kill_point;
+use crate::program::ProgramError;
 use crate::random::random_name;
 
 const IMAGE: &str = "pool.img";
@@ -36,7 +37,7 @@ pub(super) struct Image {
 pub enum ImageError {
     /// It could not be formatted.
     #[error("could not format the pool image")]
-    Format(#[source] MkfsError),
+    Format(#[source] ProgramError),
     /// A step of making it failed.
     #[error("could not make the pool image")]
     Make(#[source] io::Error),
