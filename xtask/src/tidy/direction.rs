@@ -26,13 +26,14 @@ const fn of(name: &'static str, layer: u8, may_use: &'static [&'static str]) -> 
 }
 
 /// All crates, those that are planned included.
-const CRATES: [Crate; 16] = [
+const CRATES: [Crate; 17] = [
     of("domain", 0, &[]),
     of("guest-link", 0, &[]),
     of("host", 0, &[]),
     of("contract", 1, &["domain"]),
     of("guest", 1, &["guest-link"]),
     of("image", 1, &["domain"]),
+    of("interpreter", 1, &["guest-link"]),
     of("machine", 1, &["domain", "memory"]),
     of("memory", 1, &["domain"]),
     of("network", 1, &["domain"]),
