@@ -84,6 +84,47 @@ pub fn base() -> TemplateSpec {
     }
 }
 
+/// What a data analyst's cells import, and what runs JavaScript and TypeScript. SciPy and a compiler come with matplotlib.
+const INTERPRETER_PACKAGES: [&str; 11] = [
+    "fonts-dejavu-core",
+    "node-typescript",
+    "nodejs",
+    "python3-bs4",
+    "python3-ipython",
+    "python3-matplotlib",
+    "python3-numpy",
+    "python3-openpyxl",
+    "python3-pandas",
+    "python3-pylsp",
+    "python3-requests",
+];
+
+/// For code contexts: Python with numpy, pandas, matplotlib and SciPy, Node.js with TypeScript, a Python language server.
+pub fn code_interpreter() -> TemplateSpec {
+    // Draws once: matplotlib looks for fonts at its first figure and keeps what it found.
+    let python = "import asyncio, json, subprocess\n\
+        import numpy, pandas\n\
+        import matplotlib; matplotlib.use('Agg')\n\
+        import matplotlib.pyplot as plt, io\n\
+        plt.plot([1, 2]); plt.savefig(io.BytesIO(), format='png', bbox_inches='tight')\n\
+        pandas.DataFrame({'a': [1]})._repr_html_()";
+    let node =
+        "require('inspector'); require('vm'); require('util').inspect({ a: 1 }); require('typescript')";
+    let mut packages = [&BASE_PACKAGES[..], &INTERPRETER_PACKAGES[..]].concat();
+    packages.sort_unstable();
+    TemplateSpec {
+        name: "code-interpreter".to_owned(),
+        rootfs: debian(&packages, DiskSize::gib(8)),
+        vcpus: 1,
+        memory_mib: 1024,
+        warm: commands(&[
+            &["/bin/bash", "-lc", "ls / && cat /etc/hostname && uname -r"],
+            &["/usr/bin/python3", "-c", python],
+            &["/usr/bin/node", "-e", node],
+        ]),
+    }
+}
+
 /// A small one that is made quickly: a shell and Python without most of its library.
 pub fn minimal() -> TemplateSpec {
     TemplateSpec {
@@ -93,6 +134,20 @@ pub fn minimal() -> TemplateSpec {
         memory_mib: 256,
         warm: commands(&[&["/bin/sh", "-c", "true"], &["/usr/bin/python3", "-c", "import sys"]]),
     }
+}
+
+/// Other names for templates that come with PandaStack: what clients ask for when they are not told otherwise.
+const ALIASES: [(&str, &str); 2] = [("ubuntu-24.04", "base"), ("code-interpreter-v1", "code-interpreter")];
+
+/// All templates that come with PandaStack.
+pub fn catalogue() -> Vec<TemplateSpec> {
+    vec![base(), code_interpreter(), minimal()]
+}
+
+/// Finds a template that comes with PandaStack by its name or another one. What is found carries its own name.
+pub fn find(name: &str) -> Option<TemplateSpec> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, target)| target);
+    catalogue().into_iter().find(|template| template.name == name)
 }
 
 fn debian(packages: &[&str], size: DiskSize) -> RootfsSpec {
@@ -121,11 +176,21 @@ mod tests {
 
     #[test]
     fn templates_are_within_bounds_and_survive_being_written_down() {
-        for template in [base(), minimal()] {
+        for template in catalogue() {
             template.rootfs.check().unwrap();
             assert!(template.warm.iter().all(|command| command[0].starts_with('/')));
             let text = serde_json::to_string(&template).unwrap();
             assert_eq!(serde_json::from_str::<TemplateSpec>(&text).unwrap(), template);
         }
+    }
+    #[test]
+    fn every_name_leads_to_one_template() {
+        for template in catalogue() {
+            assert_eq!(find(&template.name), Some(template));
+        }
+        for (alias, name) in ALIASES {
+            assert_eq!(find(alias).unwrap().name, name);
+        }
+        assert_eq!(find("no-such-template"), None);
     }
 }
