@@ -1,6 +1,5 @@
 //! How values lie in columns. What does not fit its type is an error of the row, never a panic.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::str::FromStr;
 
@@ -23,7 +22,7 @@ where
     }
 }
 
-/// A map, list or struct as JSON.
+/// A struct as JSON.
 pub(super) struct Json<T>(pub(super) T);
 
 /// JSON of the wrong kind. Says nothing of the text, which may be secret.
@@ -45,17 +44,14 @@ impl<T: Serialize> ToSql for Json<&T> {
     }
 }
 
-/// A map as JSON. Most are empty, so that these cost nothing.
-pub(super) struct JsonMap<K, V>(pub(super) BTreeMap<K, V>);
+/// A map or list as JSON. Most are empty; those are not parsed.
+pub(super) struct JsonOrEmpty<T>(pub(super) T);
 
-impl<K, V> FromSql for JsonMap<K, V>
-where
-    BTreeMap<K, V>: DeserializeOwned,
-{
+impl<T: DeserializeOwned + Default> FromSql for JsonOrEmpty<T> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         match value {
-            ValueRef::Text(b"{}") => Ok(Self(BTreeMap::new())),
-            _ => Json::column_result(value).map(|Json(map)| Self(map)),
+            ValueRef::Text(b"{}" | b"[]") => Ok(Self(T::default())),
+            _ => Json::column_result(value).map(|Json(collection)| Self(collection)),
         }
     }
 }

@@ -4,7 +4,7 @@ use domain::{SandboxId, TenantId};
 use rusqlite::{Connection, Row, params};
 
 use super::column::Checked;
-use super::query::{add, all, change};
+use super::query::{add, all, change, first};
 use crate::{AUDIT_ROWS_MAX, AuditRow, EVENTS_MAX, EVENTS_PER_SANDBOX_MAX, EventRow, StoreError};
 
 fn event_row(row: &Row<'_>) -> rusqlite::Result<EventRow> {
@@ -20,15 +20,15 @@ fn event_row(row: &Row<'_>) -> rusqlite::Result<EventRow> {
 /// Rows carry their place in the sandbox's own count and in everybody's, so the ones to drop are a range at the beginning of an index.
 pub(super) fn add_event(db: &Connection, event: &EventRow) -> Result<(), StoreError> {
     let statement = "INSERT INTO events (sandbox, place, tenant, at_ms, kind, payload)
-        VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM events WHERE sandbox = ?1), ?2, ?3, ?4, ?5)";
+        VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM events WHERE sandbox = ?1), ?2, ?3, ?4, ?5)
+        RETURNING place, seq";
     let sandbox = event.sandbox.as_str();
     let parameters = params![sandbox, event.tenant.as_str(), event.at_ms, event.kind, event.payload];
-    add(db, statement, parameters, "an event of that place")?;
-    let statement = "DELETE FROM events
-        WHERE sandbox = ?1 AND place <= (SELECT max(place) FROM events WHERE sandbox = ?1) - ?2";
-    change(db, statement, params![sandbox, rows(EVENTS_PER_SANDBOX_MAX)])?;
-    let statement = "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?1";
-    change(db, statement, [rows(EVENTS_MAX)])?;
+    let added: Option<(i64, i64)> = first(db, statement, parameters, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (place, seq) = added.unwrap_or_default();
+    let statement = "DELETE FROM events WHERE sandbox = ?1 AND place <= ?2";
+    change(db, statement, params![sandbox, place - rows(EVENTS_PER_SANDBOX_MAX)])?;
+    change(db, "DELETE FROM events WHERE seq <= ?1", [seq - rows(EVENTS_MAX)])?;
     Ok(())
 }
 

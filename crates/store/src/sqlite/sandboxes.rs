@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::{SandboxId, TenantId};
 use rusqlite::{Connection, Row, params};
 
-use super::column::{Bits, Checked, Json, JsonMap};
+use super::column::{Bits, Checked, Json, JsonOrEmpty};
 use super::query::{add, all, change, first};
 use crate::{Quota, SandboxChange, SandboxRow, StoreError};
 
@@ -31,13 +31,13 @@ fn parse(row: &Row<'_>) -> rusqlite::Result<SandboxRow> {
         parent: row.get::<_, Option<Checked<_>>>(5)?.map(|id| id.0),
         tree: row.get(6)?,
         fork_index: row.get(7)?,
-        metadata: row.get::<_, JsonMap<_, _>>(8)?.0,
-        env: row.get::<_, JsonMap<_, _>>(9)?.0,
-        ports: row.get::<_, JsonMap<_, _>>(10)?.0,
+        metadata: row.get::<_, JsonOrEmpty<_>>(8)?.0,
+        env: row.get::<_, JsonOrEmpty<_>>(9)?.0,
+        ports: row.get::<_, JsonOrEmpty<_>>(10)?.0,
         ttl_seconds: row.get::<_, Bits>(11)?.0,
         persistent: row.get(12)?,
         network: row.get(13)?,
-        volumes: row.get::<_, Json<_>>(14)?.0,
+        volumes: row.get::<_, JsonOrEmpty<_>>(14)?.0,
         cpus: row.get(15)?,
         memory_mib: row.get(16)?,
         created_ms: row.get(17)?,

@@ -84,3 +84,78 @@ impl Writer {
         self.db.prepare_cached(statement)?.execute(()).map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot::Receiver;
+
+    use super::super::job::job;
+    use super::*;
+
+    type Answer = Receiver<Result<(), StoreError>>;
+
+    fn writer(schema: &str) -> Writer {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(schema).unwrap();
+        Writer { db, durability: Durability::Process }
+    }
+
+    fn statement(text: &'static str) -> (Box<dyn Job>, Answer) {
+        job(Durability::Process, move |db| Ok(db.execute_batch(text)?))
+    }
+
+    /// Performs statements as one batch and says which were answered with success.
+    fn perform(writer: &mut Writer, statements: &[&'static str]) -> Vec<bool> {
+        let (jobs, answers): (Vec<_>, Vec<_>) = statements.iter().map(|text| statement(text)).unzip();
+        writer.perform(jobs);
+        assert!(writer.db.is_autocommit(), "a transaction was left open");
+        answers.into_iter().map(|mut answer| answer.try_recv().unwrap().is_ok()).collect()
+    }
+
+    fn rows(writer: &Writer) -> i64 {
+        writer.db.query_row("SELECT count(*) FROM a", (), |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_failure_undoes_only_its_own_job() {
+        let mut writer = writer("CREATE TABLE a (x UNIQUE)");
+        let fails = "INSERT INTO a VALUES (2); INSERT INTO a VALUES (1);";
+        let batch = ["INSERT INTO a VALUES (1)", fails, "INSERT INTO a VALUES (3)"];
+        assert_eq!(perform(&mut writer, &batch), [true, false, true]);
+        assert_eq!(rows(&writer), 2);
+    }
+
+    #[test]
+    fn a_commit_that_fails_fails_everybody() {
+        let mut writer = writer(
+            "PRAGMA foreign_keys = ON; CREATE TABLE b (x PRIMARY KEY);
+            CREATE TABLE a (x REFERENCES b (x) DEFERRABLE INITIALLY DEFERRED);",
+        );
+        let batch = ["INSERT INTO a VALUES (NULL)", "INSERT INTO a VALUES (1)"];
+        assert_eq!(perform(&mut writer, &batch), [false, false]);
+        assert_eq!(rows(&writer), 0);
+        assert_eq!(perform(&mut writer, &batch[..1]), [true]);
+        assert_eq!(rows(&writer), 1);
+    }
+
+    #[test]
+    fn a_transaction_that_is_lost_fails_everybody() {
+        let mut writer = writer("CREATE TABLE a (x UNIQUE)");
+        // `OR ROLLBACK` ends the whole transaction, as a full disk may.
+        let fails = "INSERT OR ROLLBACK INTO a VALUES (1)";
+        let batch = ["INSERT INTO a VALUES (1)", fails, "INSERT INTO a VALUES (3)"];
+        assert_eq!(perform(&mut writer, &batch), [false, false, false]);
+        assert_eq!(rows(&writer), 0);
+        assert_eq!(perform(&mut writer, &batch[..1]), [true]);
+    }
+
+    #[test]
+    fn a_full_database_keeps_exactly_what_was_answered() {
+        let mut writer = writer("CREATE TABLE a (x); PRAGMA max_page_count = 50;");
+        let large = "INSERT INTO a VALUES (zeroblob(1000000))";
+        let answers = perform(&mut writer, &["INSERT INTO a VALUES (1)", large, "INSERT INTO a VALUES (3)"]);
+        assert!(!answers[1]);
+        assert_eq!(rows(&writer), answers.iter().filter(|&&done| done).count() as i64);
+        assert_eq!(perform(&mut writer, &["INSERT INTO a VALUES (4)"]), [true]);
+    }
+}

@@ -1,7 +1,12 @@
 //! What every store promises ([`suite`]), and what the one in SQLite promises besides.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise; one measures")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise; one measures"
+)]
 
+mod bounds;
 mod crowd;
 mod damage;
 mod files;
