@@ -64,7 +64,7 @@ impl Bench {
     }
 
     pub(crate) async fn create(&self) -> anyhow::Result<(Sandbox, RestoreTimings)> {
-        let request = CreateRequest { id: None, from: CreateFrom::Snapshot(self.template.clone()) };
+        let request = CreateRequest::new(CreateFrom::Snapshot(self.template.clone()));
         Ok(self.node.create(request).await?)
     }
 

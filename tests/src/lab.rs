@@ -189,7 +189,7 @@ impl Lab {
 
     /// A new sandbox of a snapshot.
     pub async fn create_from(&self, snapshot: &SnapshotId) -> Result<Guest> {
-        let request = CreateRequest { id: None, from: CreateFrom::Snapshot(snapshot.clone()) };
+        let request = CreateRequest::new(CreateFrom::Snapshot(snapshot.clone()));
         let (sandbox, _) = self.node.create(request).await.context("create a sandbox")?;
         Ok(Guest::new(sandbox))
     }

@@ -92,7 +92,7 @@ fn machines_are_kept_ready_and_dead_ones_replaced() -> Result<()> {
             wait::until("a machine is ready", Duration::from_secs(20), count).await
         };
         ready().await?;
-        let request = || CreateRequest { id: None, from: CreateFrom::Snapshot(lab.template().clone()) };
+        let request = || CreateRequest::new(CreateFrom::Snapshot(lab.template().clone()));
         let (second, timings) = lab.node().create(request()).await?;
         let second = Guest::new(second);
         ensure!(timings.was_waiting, "{timings:?}");

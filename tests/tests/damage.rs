@@ -66,7 +66,7 @@ fn first_written_byte(file: &File, length: u64) -> Result<u64> {
 }
 
 async fn create(lab: &Lab, snapshot: &domain::SnapshotId) -> Result<Guest, NodeError> {
-    let request = CreateRequest { id: None, from: CreateFrom::Snapshot(snapshot.clone()) };
+    let request = CreateRequest::new(CreateFrom::Snapshot(snapshot.clone()));
     lab.node().create(request).await.map(|(sandbox, _)| Guest::new(sandbox))
 }
 

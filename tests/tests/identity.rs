@@ -162,7 +162,7 @@ fn a_guest_that_does_not_confirm_is_not_kept() -> Result<()> {
         let settings = LabSettings { guest_patience: Duration::from_millis(1), ..LabSettings::new("silent") };
         let lab = Lab::open(settings).await?;
         let clean = lab.settled_census().await?;
-        let request = || CreateRequest { id: None, from: CreateFrom::Snapshot(lab.template().clone()) };
+        let request = || CreateRequest::new(CreateFrom::Snapshot(lab.template().clone()));
         for _ in 0..3 {
             let created = lab.node().create(request()).await.map(|(sandbox, _)| sandbox);
             ensure!(matches!(created, Err(NodeError::GuestSilent { .. })), "{created:?}");
@@ -179,7 +179,7 @@ fn an_id_is_given_once() -> Result<()> {
         let guest = lab.create().await?;
         let request = CreateRequest {
             id: Some(guest.id().clone()),
-            from: CreateFrom::Snapshot(lab.template().clone()),
+            ..CreateRequest::new(CreateFrom::Snapshot(lab.template().clone()))
         };
         ensure!(lab.node().create(request).await.is_err(), "one id was given twice");
         guest.shell("true").await?;

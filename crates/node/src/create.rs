@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use domain::SandboxId;
 use domain::lifecycle::Phase;
+use network::Policy;
 use storage::Durability;
 
 use crate::berth::Berth;
@@ -12,16 +13,27 @@ use crate::driver::{self, Running, Sandbox};
 use crate::error::NodeError;
 use crate::node::Shared;
 use crate::record::SandboxRecord;
-use crate::restore::{LiveMachine, ReadyMachine, RestoreTimings, make_ready, milliseconds, restore};
+use crate::restore::{self, LiveMachine, ReadyMachine, RestoreTimings, make_ready, milliseconds, restore};
 use crate::snapshots::Pin;
+use crate::volumes::{AttachMode, VolumeAttachment, VolumeRead};
 use crate::waiting;
+
+/// A sandbox to be made.
+pub(crate) struct NewSandbox {
+    pub(crate) id: SandboxId,
+    /// What it starts from.
+    pub(crate) pin: Pin,
+    /// Its volumes, besides those that the snapshot's guest was reading.
+    pub(crate) volumes: Vec<VolumeAttachment>,
+    pub(crate) network: Policy,
+}
 
 /// Restores a snapshot as a new sandbox. After `Err` nothing is left.
 pub(crate) async fn make(
     shared: &Arc<Shared>,
-    id: SandboxId,
-    pin: Pin,
+    new: NewSandbox,
 ) -> Result<(Sandbox, RestoreTimings), NodeError> {
+    let NewSandbox { id, pin, volumes, network } = new;
     pin.about().fingerprint.fits(shared.engine.fingerprint())?;
     let _turn = shared.restore_turn().await?;
     tokio::task::block_in_place(|| shared.snapshots.verify(&pin))?;
@@ -30,19 +42,52 @@ pub(crate) async fn make(
     if directory.exists() {
         return Err(NodeError::Exists(id));
     }
-    let about = pin.about().clone();
     let mut record =
-        SandboxRecord::new(id, pin.id().clone(), &about).map_err(NodeError::host("make an identity"))?;
-    let (live, berth, pin) = settle_somewhere(shared, &record, pin, &mut timings).await?;
+        SandboxRecord::new(id, pin.id().clone(), pin.about()).map_err(NodeError::host("make an identity"))?;
+    record.network = network;
+    record.volumes = inherited_volumes(shared, &pin)?;
+    record.volumes.extend(volumes);
+    let (id, volumes) = (record.id.clone(), record.volumes.clone());
+    tokio::task::block_in_place(|| shared.volumes.claim(&id, &volumes))?;
+    let made = make_with_volumes(shared, record, pin, &mut timings).await;
+    if made.is_err() {
+        shared.volumes.release(&id, &volumes);
+    }
+    Ok((made?, timings))
+}
 
+/// The volumes that the guest of a snapshot was reading: it goes on reading them, so they must be as they were.
+fn inherited_volumes(shared: &Shared, pin: &Pin) -> Result<Vec<VolumeAttachment>, NodeError> {
+    let inherit = |read: &VolumeRead| match shared.volumes.look(&read.volume)?.writers == read.writers {
+        true => Ok(VolumeAttachment { volume: read.volume.clone(), mode: AttachMode::ReadOnly }),
+        false => Err(NodeError::VolumeChanged(read.volume.clone())),
+    };
+    pin.about().volumes.iter().map(inherit).collect()
+}
+
+async fn make_with_volumes(
+    shared: &Arc<Shared>,
+    mut record: SandboxRecord,
+    pin: Pin,
+    timings: &mut RestoreTimings,
+) -> Result<Sandbox, NodeError> {
+    let about = pin.about().clone();
+    let (live, berth, pin) = settle_somewhere(shared, &record, pin, timings).await?;
     record.phase = Phase::Running;
     record.generation += 1;
     record.slot = Some(berth.slot.get());
     record.vm = Some(live.vm.record());
-    if let Err(error) = record.write(&directory, Durability::Unsynced) {
+    let connected = async {
+        restore::find_volumes(&live.link, &record.volumes, shared.config.guest_patience).await?;
+        restore::open_network(shared, berth.slot, record.network).await?;
+        record
+            .write(&berth.directory, Durability::Unsynced)
+            .map_err(NodeError::host("write down the sandbox"))
+    };
+    if let Err(error) = connected.await {
         live.vm.kill().await;
         berth.remove(&shared.network).await;
-        return Err(NodeError::host("write down the sandbox")(error));
+        return Err(error);
     }
     if waiting::is_worth_it(&about.purpose) && shared.config.machines_waiting > 0 {
         shared.waiting.want(pin.id());
@@ -50,10 +95,11 @@ pub(crate) async fn make(
     let running = Running { vm: live.vm, link: Some(live.link), berth, pin: Some(pin) };
     let sandbox = driver::spawn(shared, record, Some(running));
     shared.remember(sandbox.clone());
-    Ok((sandbox, timings))
+    Ok(sandbox)
 }
 
-/// In a machine that waits, or, where there is none or it turns out to have ended, in a new one.
+/// In a machine that waits, or, where there is none or it turns out to have ended, in a new one. A machine is started with its
+/// volumes, so one that waits has none.
 async fn settle_somewhere(
     shared: &Arc<Shared>,
     record: &SandboxRecord,
@@ -61,7 +107,9 @@ async fn settle_somewhere(
     timings: &mut RestoreTimings,
 ) -> Result<(LiveMachine, Berth, Pin), NodeError> {
     let started = Instant::now();
-    if let Some(ready) = shared.waiting.take(pin.id()) {
+    if record.volumes.is_empty()
+        && let Some(ready) = shared.waiting.take(pin.id())
+    {
         timings.was_waiting = true;
         match settle(shared, record, ready, started, timings).await {
             Err(NodeError::Start(error)) => {
@@ -72,7 +120,8 @@ async fn settle_somewhere(
     }
     timings.was_waiting = false;
     let aside = shared.paths.waiting().join(record.id.as_str());
-    let ready = make_ready(&*shared.engine, &shared.network, &shared.names, pin, &aside).await?;
+    let volumes = shared.volumes.drives(&record.volumes)?;
+    let ready = make_ready(&*shared.engine, &shared.network, &shared.names, pin, &aside, volumes).await?;
     settle(shared, record, ready, started, timings).await
 }
 

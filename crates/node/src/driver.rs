@@ -11,6 +11,7 @@ use domain::SandboxId;
 use domain::lifecycle::{Phase, Request, Verdict};
 use guest_link::client::{Flush, Link, LinkError, Opening};
 use machine::{Exit, Vm};
+use network::Policy;
 use storage::Durability;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -24,6 +25,7 @@ use crate::save::{MemorySource, SaveTimings, silence};
 use crate::snapshots::{DISK, Pin, Purpose};
 
 pub(crate) mod cold;
+mod settings;
 mod sleep;
 mod snapshot;
 
@@ -62,6 +64,8 @@ pub(crate) enum Message {
     Delete(Reply<()>),
     Snapshot(Purpose, Reply<(Pin, SaveTimings)>),
     Link(Reply<Link>),
+    SetNetworkPolicy(Policy, Reply<()>),
+    TellVolumeSizes(Reply<()>),
 }
 
 impl Sandbox {
@@ -120,6 +124,15 @@ impl Sandbox {
             Err(NodeError::NoSandbox(_)) => Ok(()),
             other => other,
         }
+    }
+
+    pub(crate) async fn set_network_policy(&self, policy: Policy) -> Result<(), NodeError> {
+        self.ask(|reply| Message::SetNetworkPolicy(policy, reply)).await
+    }
+
+    /// Makes its guest see how large its volumes are, if it has a machine.
+    pub(crate) async fn tell_volume_sizes(&self) -> Result<(), NodeError> {
+        self.ask(Message::TellVolumeSizes).await
     }
 
     pub(crate) async fn save(&self, purpose: Purpose) -> Result<(Pin, SaveTimings), NodeError> {
@@ -258,6 +271,8 @@ impl Driver {
                 self.shared.snapshots.collect();
             }
             Message::Link(reply) => answer(reply, self.link().await),
+            Message::SetNetworkPolicy(policy, reply) => answer(reply, self.set_network_policy(policy).await),
+            Message::TellVolumeSizes(reply) => answer(reply, self.tell_volume_sizes().await),
             Message::Delete(reply) => answer(reply, self.delete().await),
         }
         self.notice_death().await;
@@ -364,12 +379,14 @@ impl Driver {
         if self.record.phase.on(Request::Delete) == Verdict::Refuse {
             return self.refuse(Request::Delete);
         }
+        self.seal_volumes().await;
         self.enter(Phase::Deleting, Durability::Synced)?;
         if let Some(running) = self.running.take() {
             running.vm.kill().await;
             self.give_up(running).await;
         }
         remove_directory(&self.directory).map_err(NodeError::host("remove the sandbox's files"))?;
+        self.shared.volumes.release(&self.record.id, &self.record.volumes);
         self.shared.forget(&self.record.id);
         Ok(())
     }

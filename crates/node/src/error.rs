@@ -1,10 +1,10 @@
 //! Why something asked of a node was not done.
 
 use domain::lifecycle::{Phase, Request};
-use domain::{Mismatch, SandboxId, SnapshotId, TemplateName};
+use domain::{Mismatch, SandboxId, SnapshotId, TemplateName, VolumeId};
 use guest_link::client::{CallError, LinkError};
 use machine::{ControlError, StartError};
-use storage::{CloneError, LockError, PoolError, SnapshotError};
+use storage::{CloneError, LockError, PoolError, SnapshotError, VolumeError};
 
 /// Why a request to a node failed. Nothing is left behind, and nothing that was there is lost, unless a variant says so.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,58 @@ pub enum NodeError {
     /// There is no such snapshot.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),
+    /// There is no such volume.
+    #[error("there is no volume {0}")]
+    NoVolume(VolumeId),
+    /// There is a volume of that id.
+    #[error("volume {0} exists already")]
+    VolumeExists(VolumeId),
+    /// A sandbox has the volume, asleep or not, in a way that excludes what was asked.
+    #[error("volume {volume} is attached to sandbox {by}")]
+    VolumeInUse {
+        /// The volume.
+        volume: VolumeId,
+        /// Who has it.
+        by: SandboxId,
+    },
+    /// A snapshot does not hold volumes, so a sandbox that writes one cannot be saved or forked.
+    #[error("sandbox {0} has a volume attached for writing and can be neither saved nor forked")]
+    HasVolumes(SandboxId),
+    /// A snapshot's guest read a volume that may hold something else by now.
+    #[error("volume {0} may have been written since the snapshot was taken of a guest that read it")]
+    VolumeChanged(VolumeId),
+    /// More volumes than one sandbox may have.
+    #[error("a sandbox has at most {max} volumes, not {asked}")]
+    TooManyVolumes {
+        /// What was asked.
+        asked: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// A volume cannot have this size. Volumes only grow.
+    #[error("this volume can have {min} to {max} MiB, not {mib}")]
+    VolumeSize {
+        /// What was asked.
+        mib: u64,
+        /// The least it can have.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// The pool could not hold all volumes if they were full.
+    #[error("{free} bytes are free on the host, and its volumes may need {required}")]
+    NoRoom {
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that all volumes, with the one asked for, may still take.
+        required: u64,
+    },
+    /// Volumes on disk.
+    #[error("could not keep the volume")]
+    Volume(#[source] VolumeError),
+    /// The network's policy could not be set.
+    #[error("could not change the network policy")]
+    Policy(#[from] network::SetPolicyError),
     /// The rules forbid it in this phase.
     #[error("sandbox {id} is {phase:?} and cannot {request:?}")]
     Refused {
@@ -172,6 +224,22 @@ impl From<SnapshotError> for NodeError {
     }
 }
 
+impl From<VolumeError> for NodeError {
+    fn from(error: VolumeError) -> Self {
+        let known = |id: &str| VolumeId::parse(id).ok();
+        match error {
+            VolumeError::NoSpace => NodeError::NoSpace { what: "the volume" },
+            VolumeError::NotFound { ref id } => {
+                known(id).map_or(NodeError::Volume(error), NodeError::NoVolume)
+            }
+            VolumeError::AlreadyExists { ref id } => {
+                known(id).map_or(NodeError::Volume(error), NodeError::VolumeExists)
+            }
+            other => NodeError::Volume(other),
+        }
+    }
+}
+
 impl From<CloneError> for NodeError {
     fn from(error: CloneError) -> Self {
         match error {
@@ -204,6 +272,9 @@ pub enum OpenError {
     /// Snapshots cannot be read.
     #[error("could not open the snapshots")]
     Snapshots(#[from] SnapshotError),
+    /// Volumes cannot be kept.
+    #[error("could not open the volumes")]
+    Volumes(#[from] VolumeError),
     /// Images cannot be kept.
     #[error("could not open the image cache")]
     Images(#[source] Box<dyn std::error::Error + Send + Sync>),

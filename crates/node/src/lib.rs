@@ -22,6 +22,7 @@ mod save;
 mod snapshots;
 mod stamp;
 mod sweep;
+mod volumes;
 mod waiting;
 
 pub use bake::{BakeProgress, BakeStage};
@@ -33,3 +34,6 @@ pub use record::SandboxRecord;
 pub use restore::RestoreTimings;
 pub use save::SaveTimings;
 pub use snapshots::{About, Purpose, SnapshotInfo};
+pub use volumes::{
+    AttachMode, VOLUME_MIB_MAX, VOLUME_MIB_MIN, VolumeAttachment, VolumeInfo, VolumeRead, Volumes,
+};

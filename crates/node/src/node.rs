@@ -9,9 +9,9 @@ use domain::{EngineFingerprint, SandboxId, SnapshotId};
 use image::ImageStore;
 use image::template::TemplateSpec;
 use machine::Engine;
-use network::{InstanceTag, Network, NetworkConfig, Policy, Slot};
+use network::{InstanceTag, Network, NetworkConfig, Policy};
 use serde::Serialize;
-use storage::{DataDir, Durability, Pool, PoolConfig};
+use storage::{DataDir, Durability, Pool, PoolConfig, VolumeStore};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,14 +19,15 @@ use tokio_util::task::TaskTracker;
 use crate::bake::{self, BakeProgress, BootFiles, Turns};
 use crate::berth::Names;
 use crate::config::NodeConfig;
-use crate::create;
+use crate::create::{self, NewSandbox};
 use crate::driver::Sandbox;
 use crate::error::{NodeError, OpenError};
 use crate::identity::random;
 use crate::paths::{Paths, remove_directory};
 use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
-use crate::snapshots::{Pin, Purpose, SnapshotInfo, Snapshots};
+use crate::snapshots::{Purpose, SnapshotInfo, Snapshots};
+use crate::volumes::{VolumeAttachment, VolumeClaims, Volumes};
 use crate::waiting::{self, Waiting};
 use crate::{recovery, sweep};
 
@@ -40,6 +41,17 @@ pub struct CreateRequest {
     pub id: Option<SandboxId>,
     /// What it starts from.
     pub from: CreateFrom,
+    /// Its volumes, in the guest's order. After those that the guest of the snapshot was reading, which it has anyway.
+    pub volumes: Vec<VolumeAttachment>,
+    /// What its guest may reach, whenever it runs.
+    pub network: Policy,
+}
+
+impl CreateRequest {
+    /// A sandbox with a new id, no volumes and a closed network.
+    pub fn new(from: CreateFrom) -> Self {
+        Self { id: None, from, volumes: Vec::new(), network: Policy::Closed }
+    }
 }
 
 /// What a sandbox starts from.
@@ -81,6 +93,7 @@ pub(crate) struct Shared {
     pub(crate) images: ImageStore,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) pool: Pool,
+    pub(crate) volumes: VolumeClaims,
     pub(crate) paths: Paths,
     pub(crate) names: Names,
     pub(crate) waiting: Waiting,
@@ -110,6 +123,10 @@ impl Drop for RestoreTurn<'_> {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Sandbox>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sandbox(&self, id: &SandboxId) -> Option<Sandbox> {
+        self.lock().get(id).cloned()
     }
 
     pub(crate) fn remember(&self, sandbox: Sandbox) {
@@ -173,6 +190,7 @@ impl Node {
             tracing::warn!(?broken, "a sandbox's network is not whole");
         }
         let snapshots = Snapshots::open(paths.snapshots())?;
+        let volumes = VolumeClaims::new(VolumeStore::open(&paths.volumes())?);
         let images =
             ImageStore::open(paths.images()).await.map_err(|error| OpenError::Images(Box::new(error)))?;
         let restores = Semaphore::new(config.concurrent_restores);
@@ -183,6 +201,7 @@ impl Node {
             images,
             snapshots,
             pool,
+            volumes,
             paths,
             names,
             waiting: Waiting::default(),
@@ -243,19 +262,20 @@ impl Node {
             Some(id) => id,
             None => SandboxId::from_random(random().map_err(NodeError::host("make an id"))?),
         };
-        self.create_from(id, pin).await
+        let (volumes, network) = (request.volumes, request.network);
+        self.create_from(NewSandbox { id, pin, volumes, network }).await
     }
 
     /// Runs to its end even when the caller goes away: then the sandbox is made, and listed, and nothing is left half done.
-    async fn create_from(&self, id: SandboxId, pin: Pin) -> Result<(Sandbox, RestoreTimings), NodeError> {
+    async fn create_from(&self, new: NewSandbox) -> Result<(Sandbox, RestoreTimings), NodeError> {
         let shared = Arc::clone(&self.shared);
-        let making = self.shared.tasks.spawn(async move { create::make(&shared, id, pin).await });
+        let making = self.shared.tasks.spawn(async move { create::make(&shared, new).await });
         making.await.unwrap_or(Err(NodeError::Closing))
     }
 
     /// The sandbox of this id.
     pub fn sandbox(&self, id: &SandboxId) -> Result<Sandbox, NodeError> {
-        self.shared.lock().get(id).cloned().ok_or_else(|| NodeError::NoSandbox(id.clone()))
+        self.shared.sandbox(id).ok_or_else(|| NodeError::NoSandbox(id.clone()))
     }
 
     /// All sandboxes.
@@ -282,7 +302,8 @@ impl Node {
         self.shared.snapshots.delete(id)
     }
 
-    /// Makes `count` sandboxes that go on from this instant of another, which goes on too. All share one memory file. The outer
+    /// Makes `count` sandboxes that go on from this instant of another, which goes on too. They read the volumes
+    /// that it reads and have its network policy. All share one memory file. The outer
     /// error means that no instant could be taken; each child has an outcome of its own.
     pub async fn fork(
         &self,
@@ -310,7 +331,9 @@ impl Node {
     async fn fork_all(&self, sandbox: &Sandbox, ids: Vec<SandboxId>) -> Result<Forked, NodeError> {
         let (pin, timings) = sandbox.save(Purpose::Fork).await?;
         let instant = pin.id().clone();
-        let making = ids.into_iter().map(|id| self.create_from(id, pin.clone()));
+        let network = sandbox.state().record.network;
+        let child = |id| NewSandbox { id, pin: pin.clone(), volumes: Vec::new(), network };
+        let making = ids.into_iter().map(|id| self.create_from(child(id)));
         let children = futures::future::join_all(making).await;
         drop(pin);
         // Where no child came to be, nobody needs the instant.
@@ -318,12 +341,14 @@ impl Node {
         Ok(Forked { instant, children, timings })
     }
 
-    /// Opens or closes a running sandbox's network.
+    /// Opens or closes a sandbox's network, now if it runs and whenever it does later.
     pub async fn set_network_policy(&self, id: &SandboxId, policy: Policy) -> Result<(), NodeError> {
-        let state = self.sandbox(id)?.state();
-        let slot = state.record.slot.ok_or_else(|| NodeError::NoSandbox(id.clone()))?;
-        let changed = self.shared.network.set_policy(Slot::new(slot), policy).await;
-        changed.map_err(|error| NodeError::host("change the network policy")(std::io::Error::other(error)))
+        self.sandbox(id)?.set_network_policy(policy).await
+    }
+
+    /// The volumes of this node.
+    pub fn volumes(&self) -> Volumes<'_> {
+        Volumes { shared: &self.shared }
     }
 
     /// The network of this node's sandboxes.

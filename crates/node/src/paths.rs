@@ -30,6 +30,10 @@ impl Paths {
         self.pool.join("snapshots")
     }
 
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.pool.join("volumes")
+    }
+
     pub(crate) fn sandboxes(&self) -> PathBuf {
         self.pool.join("sandboxes")
     }

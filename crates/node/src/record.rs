@@ -8,11 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use domain::lifecycle::Phase;
 use domain::{MachineShape, SandboxId, SnapshotId, TemplateName};
 use machine::VmRecord;
+use network::Policy;
 use serde::{Deserialize, Serialize};
 use storage::{Durability, write_file};
 
 use crate::identity::IdentitySeed;
 use crate::snapshots::About;
+use crate::volumes::VolumeAttachment;
 
 const FILE: &str = "record.json";
 /// A record is a few hundred bytes; a larger file is not one.
@@ -42,6 +44,12 @@ pub struct SandboxRecord {
     pub slot: Option<u32>,
     /// Its machine process, while it has one.
     pub vm: Option<VmRecord>,
+    /// Its volumes, in the guest's order.
+    #[serde(default)]
+    pub volumes: Vec<VolumeAttachment>,
+    /// What its guest may reach, whenever it runs.
+    #[serde(default = "closed")]
+    pub network: Policy,
     /// Milliseconds of Unix time when it was made.
     pub created_unix_ms: u64,
     /// Why its machine ended, when it did by itself.
@@ -61,6 +69,11 @@ pub enum MemoryBase {
     Booted(String),
 }
 
+/// What a record of before there were policies means.
+fn closed() -> Policy {
+    Policy::Closed
+}
+
 impl SandboxRecord {
     /// The record of a sandbox about to be made from a snapshot.
     pub(crate) fn new(id: SandboxId, origin: SnapshotId, about: &About) -> io::Result<Self> {
@@ -75,6 +88,8 @@ impl SandboxRecord {
             shape: about.shape,
             slot: None,
             vm: None,
+            volumes: Vec::new(),
+            network: Policy::Closed,
             created_unix_ms: unix_ms(),
             died: None,
             identity_seed: IdentitySeed::new()?,

@@ -67,6 +67,9 @@ pub(crate) fn claims(findings: &[Finding]) -> (Vec<machine::ProcessIdentity>, Ve
 /// Acts on a finding: the sandbox has its driver again, or is gone.
 pub(crate) async fn act(shared: &Arc<Shared>, finding: Finding) -> Result<(), NodeError> {
     let Finding { directory, mut record, recovery } = finding;
+    if recovery != Recovery::Remove {
+        shared.volumes.reclaim(&record.id, &record.volumes);
+    }
     let id = record.id.clone();
     let (phase, running) = match recovery {
         Recovery::Remove => {
@@ -139,6 +142,12 @@ async fn attach(
         machine::AttachError::Control(error) => error.into(),
     })?;
     let link = if should_run { link_to_running(&*vm).await? } else { None };
+    // A node killed while it changed the policy had written it down first.
+    if shared.network.policy(slot) != Some(record.network)
+        && let Err(error) = shared.network.set_policy(slot, record.network).await
+    {
+        tracing::warn!(sandbox.id = %record.id, %error, "the network of sandbox {} is not as it should be", record.id);
+    }
     let berth = Berth { directory, slot, addresses, tap: None };
     Ok(Running { vm, link, berth, pin })
 }

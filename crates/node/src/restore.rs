@@ -15,15 +15,18 @@ use std::time::{Duration, Instant};
 use domain::SandboxId;
 use guest_link::client::{Link, Opening};
 use guest_link::message::{Identity, NetworkPast};
-use machine::{Engine, Prepared, RestorePlan, Vm};
+use machine::{Engine, Prepared, RestorePlan, Vm, VolumeDrive};
+use network::{Policy, Slot};
 use serde::Serialize;
 use storage::clone_file;
 
 use crate::berth::{Berth, Names, open_disk};
 use crate::error::NodeError;
 use crate::identity::{Who, identity};
+use crate::node::Shared;
 use crate::record::SandboxRecord;
 use crate::snapshots::{DEVICES, DISK, MEMORY, Pin, Purpose};
+use crate::volumes::VolumeAttachment;
 
 /// Where the time of a restore went.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -59,6 +62,7 @@ pub(crate) async fn make_ready(
     names: &Names,
     pin: Pin,
     directory: &Path,
+    volumes: Vec<VolumeDrive>,
 ) -> Result<ReadyMachine, NodeError> {
     let mut berth = Berth::take(network, directory.to_owned()).await?;
     let prepared = async {
@@ -69,7 +73,7 @@ pub(crate) async fn make_ready(
             shape: pin.about().shape,
             memory: open_memory(&pin)?,
             disk,
-            volumes: Vec::new(),
+            volumes,
             tap: berth.tap.take(),
         };
         Ok::<_, NodeError>(engine.prepare(plan).await?)
@@ -94,13 +98,14 @@ pub(crate) async fn prepare_own(
     berth: &mut Berth,
     shape: domain::MachineShape,
     memory: &Path,
+    volumes: Vec<VolumeDrive>,
 ) -> Result<Box<dyn Prepared>, NodeError> {
     let plan = RestorePlan {
         place: names.place(&berth.directory, berth.slot),
         shape,
         memory: File::open(memory).map_err(NodeError::host("open the saved memory"))?,
         disk: open_disk(&berth.directory.join(DISK))?,
-        volumes: Vec::new(),
+        volumes,
         tap: berth.tap.take(),
     };
     Ok(engine.prepare(plan).await?)
@@ -178,6 +183,26 @@ pub(crate) async fn restore(
             Err(error)
         }
     }
+}
+
+/// Makes a guest find its machine's volumes.
+pub(crate) async fn find_volumes(
+    link: &Link,
+    volumes: &[VolumeAttachment],
+    patience: Duration,
+) -> Result<(), NodeError> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    let count = u8::try_from(volumes.len()).unwrap_or(u8::MAX);
+    let silent = NodeError::GuestSilent { what: "find its volumes", seconds: patience.as_secs() };
+    let found = tokio::time::timeout(patience, link.find_volumes(count)).await.map_err(|_| silent)?;
+    found.map_err(NodeError::guest("find its volumes"))
+}
+
+/// Connects a guest that has confirmed who it is, where its policy says so. A new network is closed.
+pub(crate) async fn open_network(shared: &Shared, slot: Slot, policy: Policy) -> Result<(), NodeError> {
+    if policy == Policy::Closed { Ok(()) } else { Ok(shared.network.set_policy(slot, policy).await?) }
 }
 
 pub(crate) fn milliseconds(since: Instant) -> f64 {

@@ -18,6 +18,7 @@ use storage::{Durability, Snapshot, Staged, write_file};
 use crate::error::NodeError;
 use crate::record::unix_ms;
 use crate::stamp::Stamp;
+use crate::volumes::VolumeRead;
 
 pub(crate) const MEMORY: &str = "memory";
 pub(crate) const MEMORY_SUMS: &str = "memory.sums";
@@ -43,6 +44,9 @@ pub struct About {
     pub fingerprint: EngineFingerprint,
     /// Size of the machine.
     pub shape: MachineShape,
+    /// Volumes that its guest was reading, in the guest's order.
+    #[serde(default)]
+    pub volumes: Vec<VolumeRead>,
     /// Bytes of memory that differ from the parent's.
     pub changed_bytes: u64,
     /// Milliseconds of Unix time.
@@ -371,6 +375,7 @@ pub(crate) fn about(
         sandbox: None,
         fingerprint,
         shape,
+        volumes: Vec::new(),
         changed_bytes: 0,
         created_unix_ms: unix_ms(),
     }

@@ -128,7 +128,7 @@ async fn make_one(shared: &Arc<Shared>, id: &SnapshotId) -> bool {
     };
     let Ok(name) = random_name() else { return false };
     let directory = shared.paths.waiting().join(name);
-    match make_ready(&*shared.engine, &shared.network, &shared.names, pin, &directory).await {
+    match make_ready(&*shared.engine, &shared.network, &shared.names, pin, &directory, Vec::new()).await {
         Ok(ready) => {
             shared.waiting.lock().entry(id.clone()).or_default().push_back(ready);
             true

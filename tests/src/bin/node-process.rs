@@ -71,8 +71,7 @@ async fn step(node: &Node, dice: &mut Dice) -> Result<()> {
     let template = template.context("the template is gone")?.id;
     if sandboxes.is_empty() || (sandboxes.len() < SANDBOXES_MAX && dice.roll(3) == 0) {
         say(&json!({ "begin": "create" }));
-        let (sandbox, _) =
-            node.create(CreateRequest { id: None, from: CreateFrom::Snapshot(template) }).await?;
+        let (sandbox, _) = node.create(CreateRequest::new(CreateFrom::Snapshot(template))).await?;
         let id = sandbox.id().to_string();
         say(&json!({ "done": "create", "id": id }));
         // What the sandbox must hold from the moment this line is out.

@@ -51,6 +51,12 @@ impl Link {
         self.perform(&Request::System(SystemRequest::FindVolumes { count })).await
     }
 
+    /// Flushes the file systems on volumes and lets nobody write them any more: as if they were unmounted, whoever uses them. For
+    /// a machine that is about to end.
+    pub async fn seal_volumes(&self) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::SealVolumes)).await
+    }
+
     /// Begins a clean shutdown: processes are asked to end, killed after the grace, file systems unmounted. The machine then
     /// stops and the link closes; wait for [`Link::closed`].
     pub async fn shutdown(&self, grace_ms: u32) -> Result<(), CallError> {

@@ -28,6 +28,9 @@ pub enum SystemRequest {
         /// How many.
         count: u8,
     },
+    /// Flush the file systems on volumes and let nobody write them any more, so that they are as if unmounted → `Response::Done`.
+    /// For a machine that is about to end.
+    SealVolumes,
 }
 
 /// A TCP port that something listens on.

@@ -225,6 +225,9 @@ impl Agent {
                     (Vec::new(), disks::find(count).map(|()| Response::Done).map_err(failed))
                 });
             }
+            SystemRequest::SealVolumes => self.submit_answer(id, move || {
+                (Vec::new(), disks::seal().map(|()| Response::Done).map_err(failed))
+            }),
             SystemRequest::Shutdown { grace_ms } => {
                 if std::process::id() != 1 {
                     return Err(Failure::Unsupported);

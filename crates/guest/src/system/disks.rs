@@ -3,14 +3,20 @@
 //! A machine has the devices of all the volumes it may ever have. Those that hold nothing are let go at boot, so that a snapshot
 //! knows nothing of them; when a volume lies behind one, it is found like a new disk, with the size and mode it has then.
 
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::kernel::check;
 
 /// The bus of virtual devices.
 const BUS: &str = "/sys/bus/virtio/devices";
 /// The driver of virtual disks.
 const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_blk";
+const FIFREEZE: libc::c_ulong = 0xc004_5877;
 /// What the bus says about a disk.
 const DISK_KIND: &str = "0x0002";
 
@@ -30,6 +36,63 @@ pub(crate) fn find(volumes: usize) -> io::Result<()> {
         fs::write(Path::new(DRIVER).join("bind"), disk)?;
     }
     Ok(())
+}
+
+/// Flushes the file systems on all disks but the root and freezes them: what is on the disk is then as if they were unmounted,
+/// open files or not. Returns after trying all of them.
+pub(crate) fn seal() -> io::Result<()> {
+    super::sync();
+    let mut outcome = Ok(());
+    let mut sealed = Vec::new();
+    for line in fs::read_to_string("/proc/self/mountinfo")?.lines() {
+        let Some((device, place)) = volume_mount(line) else { continue };
+        if !sealed.contains(&device) {
+            sealed.push(device);
+            outcome = freeze(&place).and(outcome);
+        }
+    }
+    outcome
+}
+
+fn freeze(place: &Path) -> io::Result<()> {
+    let directory = File::open(place)?;
+    // SAFETY: `FIFREEZE` takes no argument.
+    match check(unsafe { libc::ioctl(directory.as_raw_fd(), FIFREEZE, 0) }) {
+        // Already frozen, or of a kind that has nothing to flush.
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EOPNOTSUPP)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The device and the place of a mount, if it is of a volume.
+fn volume_mount(line: &str) -> Option<(&str, PathBuf)> {
+    let (mount, rest) = line.split_once(" - ")?;
+    let source = rest.split(' ').nth(1)?;
+    let disk = source.strip_prefix("/dev/vd")?;
+    let mut fields = mount.split(' ').skip(2);
+    let (device, place) = (fields.next()?, fields.nth(1)?);
+    (!disk.starts_with('a')).then(|| (device, unescaped(place)))
+}
+
+/// The kernel writes white space and backslashes in paths as three octal digits.
+fn unescaped(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match (byte, code) {
+            (b'\\', Some(code)) => {
+                bytes.push(code);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 /// Devices of disks in the order in which the machine has them, the root disk first.
@@ -52,4 +115,22 @@ fn is_empty(disk: &str) -> bool {
     let Ok(blocks) = fs::read_dir(Path::new(BUS).join(disk).join("block")) else { return false };
     let size = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("size"));
     blocks.flatten().all(|entry| size(entry).is_ok_and(|size| size.trim_end() == "0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_volumes_are_told_from_others() {
+        let check = |line: &str, expected: Option<(&str, &str)>| {
+            let found = volume_mount(line);
+            assert_eq!(found, expected.map(|(device, place)| (device, PathBuf::from(place))), "{line}");
+        };
+        check("30 1 254:16 / /mnt rw,relatime - ext4 /dev/vdb rw", Some(("254:16", "/mnt")));
+        check("31 1 254:17 / /a\\040b\\134 rw shared:1 - ext4 /dev/vdc1 rw", Some(("254:17", "/a b\\")));
+        check("29 1 254:0 / / rw - ext4 /dev/vda rw", None);
+        check("32 1 0:5 / /dev rw - devtmpfs devtmpfs rw", None);
+        check("broken", None);
+    }
 }

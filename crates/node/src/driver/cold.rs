@@ -17,6 +17,7 @@ use crate::error::NodeError;
 use crate::hibernation;
 use crate::identity::{Who, identity};
 use crate::record::MemoryBase;
+use crate::restore::{find_volumes, open_network};
 
 /// The memory of a booted machine is written by its process, under its own user id.
 const BOOT_MEMORY_MODE: u32 = 0o666;
@@ -69,7 +70,7 @@ impl Driver {
             initramfs: files.initramfs.clone(),
             memory,
             disk: open_disk(&self.disk())?,
-            volumes: Vec::new(),
+            volumes: self.shared.volumes.drives(&self.record.volumes)?,
             tap: berth.tap.take(),
         };
         let vm = self.shared.engine.boot(plan).await?;
@@ -81,7 +82,13 @@ impl Driver {
             NetworkPast::None,
         )
         .map_err(host("make an identity"))?;
-        match first_link(&*vm, self.shared.config.boot_patience, Some(identity)).await {
+        let connected = async {
+            let link = first_link(&*vm, self.shared.config.boot_patience, Some(identity)).await?;
+            find_volumes(&link, &self.record.volumes, self.shared.config.guest_patience).await?;
+            open_network(&self.shared, berth.slot, self.record.network).await?;
+            Ok(link)
+        };
+        match connected.await {
             Ok(link) => Ok((vm, link)),
             Err(error) => {
                 vm.kill().await;

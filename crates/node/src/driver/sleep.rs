@@ -66,6 +66,8 @@ impl Driver {
             save::take(&subject, &targets, Flush::FileSystems, Afterwards::StayPaused).await?;
         let fingerprint = self.shared.engine.fingerprint().clone();
         let committed = tokio::task::block_in_place(|| {
+            // Memory that is on the disk must not meet a volume that was not yet.
+            self.shared.volumes.sync(&self.record.volumes)?;
             Image::commit(&self.directory, names, fingerprint, || {
                 save::memory_sums(&targets.memory, self.base_sums(), &saved)
             })
@@ -174,11 +176,14 @@ impl Driver {
         let patience = self.shared.config.guest_patience;
         match restore::enliven(vm, &self.record.id, identity, patience).await {
             Ok(LiveMachine { vm, link }) => {
+                let slot = berth.slot;
                 self.running = Some(Running { vm, link: Some(link), berth, pin: None });
                 self.record.memory = MemoryBase::Own(image.memory);
                 self.enter(Phase::Running, Durability::Unsynced)?;
                 hibernation::remove_leftovers(&self.directory, self.record.own_memory())
-                    .map_err(NodeError::host("remove the used hibernation image"))
+                    .map_err(NodeError::host("remove the used hibernation image"))?;
+                self.tell_volume_sizes().await?;
+                restore::open_network(&self.shared, slot, self.record.network).await
             }
             Err(error) => {
                 berth.leave(&self.shared.network).await;
@@ -204,9 +209,12 @@ impl Driver {
         let directory = self.directory.clone();
         let noted = tokio::task::spawn_blocking(move || hibernation::note_waking(&directory));
         let memory = self.directory.join(&image.memory);
-        let prepared =
-            restore::prepare_own(&*self.shared.engine, &self.shared.names, berth, self.record.shape, &memory)
-                .await;
+        let (engine, names) = (&*self.shared.engine, &self.shared.names);
+        let prepared = async {
+            let volumes = self.shared.volumes.drives(&self.record.volumes)?;
+            restore::prepare_own(engine, names, berth, self.record.shape, &memory, volumes).await
+        };
+        let prepared = prepared.await;
         let noted = noted.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         let prepared = prepared?;
         if let Err(error) = noted {

@@ -13,11 +13,16 @@ use crate::hibernation::Image;
 use crate::identity::random;
 use crate::save::{self, Afterwards, MEMORY_MODE, SaveTimings, Subject, Targets, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
+use crate::volumes::{VolumeRead, any_writable};
 
 impl Driver {
     pub(super) async fn snapshot(&mut self, purpose: Purpose) -> Result<(Pin, SaveTimings), NodeError> {
         if self.record.phase.on(Request::Snapshot) == Verdict::Refuse {
             return self.refuse(Request::Snapshot);
+        }
+        // The volume would go on changing, and memory saved now would one day meet a newer one.
+        if any_writable(&self.record.volumes) {
+            return Err(NodeError::HasVolumes(self.record.id.clone()));
         }
         let staged = self.shared.snapshots.stage()?;
         let targets = staged_targets(&staged)?;
@@ -103,6 +108,10 @@ impl Driver {
         );
         about.parent = Some(self.record.origin.clone());
         about.sandbox = Some(self.record.id.clone());
+        for attachment in &self.record.volumes {
+            let writers = self.shared.volumes.look(&attachment.volume)?.writers;
+            about.volumes.push(VolumeRead { volume: attachment.volume.clone(), writers });
+        }
         about.changed_bytes = saved.changed.iter().map(|range| range.end - range.start).sum();
         self.shared.snapshots.commit(staged, &id, about, durability)
     }

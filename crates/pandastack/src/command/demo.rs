@@ -43,7 +43,7 @@ async fn show(node: &Node, made: &mut Vec<Sandbox>) -> anyhow::Result<()> {
     let snapshot = template::bake(node, "base").await?;
 
     let started = Instant::now();
-    let request = CreateRequest { id: None, from: CreateFrom::Snapshot(snapshot) };
+    let request = CreateRequest::new(CreateFrom::Snapshot(snapshot));
     let (parent, timings) = node.create(request).await.context("create a sandbox")?;
     made.push(parent.clone());
     say(format!(

@@ -113,7 +113,7 @@ async fn perform(node: &Node, command: Command, format: Format) -> anyhow::Resul
                 Some(snapshot) => snapshot,
                 None => template::bake(node, &template).await?,
             };
-            let request = CreateRequest { id: None, from: CreateFrom::Snapshot(snapshot) };
+            let request = CreateRequest::new(CreateFrom::Snapshot(snapshot));
             let (sandbox, timings) = node.create(request).await.context("create a sandbox")?;
             let value = json!({ "id": sandbox.id(), "timings": timings });
             output::result(format, &value, || sandbox.id().to_string())?;
