@@ -78,6 +78,7 @@ impl Agent {
     pub fn new(link: OwnedFd, hangup: Hangup) -> io::Result<Agent> {
         kernel::settle_heap();
         kernel::close_all_on_exec()?;
+        kernel::precede_others();
         let signals = kernel::child_signals()?;
         let poll = Poll::new()?;
         let workers = Workers::new()?;

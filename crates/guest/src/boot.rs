@@ -10,6 +10,7 @@ mod console;
 mod link;
 mod module;
 mod mount;
+mod quiet;
 mod root;
 
 use std::io;
@@ -60,6 +61,7 @@ fn boot() -> Result<(), BootError> {
     root::switch().step("switch to the root disk")?;
     disks::let_go_of_empty();
     mount::runtime().step("mount the runtime file systems")?;
+    quiet::settle().step("quiet the kernel")?;
     netlink::raise_loopback().step("raise the loopback interface")?;
     identity::prepare().step("prepare for an identity")?;
     raise_limits().step("raise the limit of open files")?;

@@ -117,6 +117,16 @@ pub(crate) fn settle_heap() {
     }
 }
 
+/// Lets this thread run before all ordinary ones, and nothing it starts: what a guest's kernel threads or programs are busy with does
+/// not delay an answer. The event loop never works for long.
+pub(crate) fn precede_others() {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads one `sched_param`. Where it is not allowed, as in tests, answers are only later.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameter)
+    };
+}
+
 /// Marks every descriptor we have, inherited ones included, to close in programs we start. Those we open later are born so.
 pub(crate) fn close_all_on_exec() -> io::Result<()> {
     // SAFETY: no pointers; only a flag of descriptors changes.

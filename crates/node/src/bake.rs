@@ -3,6 +3,8 @@
 //! The key of a bake is the digest of everything that went into it: disk, kernel, initramfs (and with it our own guest program),
 //! engine, size and warm-up. When any of them changes the key changes, and the next use bakes anew.
 
+mod settle;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -227,6 +229,7 @@ impl Bake<'_> {
         stages(BakeStage::Saving);
         link.sync().await.map_err(NodeError::guest("flush its file systems"))?;
         silence(&link, Flush::FileSystems).await?;
+        settle::settle(vm.record().process.pid).await?;
         vm.pause().await?;
         let devices = save::create_devices(&targets.devices)?;
         vm.save(SaveTarget { memory: None, devices }).await?;
