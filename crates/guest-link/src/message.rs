@@ -18,6 +18,7 @@ pub use file::{
 };
 pub use identity::{
     FreshIdentity, HostKeyFile, Identity, IdentityConfirmed, IdentityStep, Network, NetworkPast,
+    USUAL_KEY_BYTES,
 };
 pub use process::{
     Attachment, Channel, Command, Exit, ExitStatus, InputEnd, OffsetRange, Offsets, ProcessId, ProcessInfo,

@@ -3,6 +3,7 @@
 
 mod connections;
 mod files;
+mod mapped;
 mod names;
 pub(crate) mod netlink;
 mod random;
@@ -11,8 +12,8 @@ use std::io;
 
 use guest_link::message::{Failure, Identity, IdentityConfirmed, IdentityStep, NetworkPast};
 
-pub(crate) use self::files::prepare;
-use self::names::KeysOnDisk;
+pub(crate) use self::files::{note_places, prepare};
+use self::names::Origin;
 use crate::kernel::{self, check, errno};
 
 /// Does every step or tells which one failed.
@@ -22,13 +23,14 @@ pub(crate) fn assume(identity: &Identity) -> Result<IdentityConfirmed, Failure> 
     let files = files::files().map_err(failed(IdentityStep::Entropy))?;
     random::reseed(&files.random, &identity.entropy).map_err(failed(IdentityStep::Entropy))?;
     set_clock(identity.unix_time_ns).map_err(failed(IdentityStep::Clock))?;
-    names::set_hostname(files, &identity.hostname).map_err(failed(IdentityStep::Hostname))?;
     let mut ssh_host_keys = false;
+    // A machine that wakes as itself keeps its names.
     if let Some(fresh) = &identity.fresh {
-        names::set_machine_id(files, &fresh.machine_id).map_err(failed(IdentityStep::MachineId))?;
         let template = identity.network.as_ref().is_some_and(|network| network.past == NetworkPast::None);
-        let on_disk = if template { KeysOnDisk::None } else { KeysOnDisk::Possible };
-        ssh_host_keys = names::set_ssh_host_keys(files, &fresh.ssh_host_keys, on_disk)
+        let origin = if template { Origin::Template } else { Origin::Used };
+        names::set_hostname(files, &identity.hostname, origin).map_err(failed(IdentityStep::Hostname))?;
+        names::set_machine_id(files, &fresh.machine_id, origin).map_err(failed(IdentityStep::MachineId))?;
+        ssh_host_keys = names::set_ssh_host_keys(files, &fresh.ssh_host_keys, origin)
             .map_err(failed(IdentityStep::SshHostKeys))?;
     }
     let mut connections_reset = 0;

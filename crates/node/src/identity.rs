@@ -154,6 +154,8 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use guest_link::message::USUAL_KEY_BYTES;
+
     use super::*;
 
     #[test]
@@ -170,6 +172,7 @@ mod tests {
     fn openssh_accepts_the_host_key() {
         let id = SandboxId::from_random([7; 16]);
         let files = ssh_host_key(&id, [1; 32], [2; 4]);
+        assert_eq!([files[0].contents.len(), files[1].contents.len()], USUAL_KEY_BYTES);
         let directory = std::env::temp_dir().join(format!("pandastack-key-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("key");

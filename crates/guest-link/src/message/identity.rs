@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Identity {
     /// Long-lived identity, for a guest that must differ from the one it was copied from; absent when a machine wakes as itself.
     pub fresh: Option<FreshIdentity>,
-    /// Host name, a DNS label.
+    /// Host name, a DNS label. Set together with what is `fresh`: a machine that wakes keeps the name it has.
     pub hostname: String,
     /// Fresh random bytes for the guest's kernel, in two halves.
     pub entropy: [[u8; 32]; 2],
@@ -49,6 +49,10 @@ pub struct HostKeyFile {
     /// Contents.
     pub contents: Vec<u8>,
 }
+
+/// Lengths of the two files of a usual host key, private and public: Ed25519, with `root@` and a sandbox's id as its comment. A
+/// guest takes others too, but these at less cost.
+pub const USUAL_KEY_BYTES: [usize; 2] = [432, 113];
 
 /// The guest's one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use super::completion::Completion;
 use super::port::Received;
 use super::stream::Stream;
 use super::{Agent, Flow, Hangup};
+use crate::identity;
 use crate::kernel;
 use crate::system;
 
@@ -178,6 +179,7 @@ impl Agent {
 
     /// The last word before the silence.
     pub(super) fn say_quiesced(&mut self, tag: Tag) {
+        identity::note_places();
         let quiesced =
             Quiesced { streams: self.streams.len() as u32, processes: self.processes.running() as u32 };
         let message = GuestControl::Quiesced(quiesced);

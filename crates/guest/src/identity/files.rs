@@ -2,17 +2,20 @@
 //!
 //! A restored guest runs on an emulator or an engine that has forgotten all it ever translated or cached: every kernel function
 //! called for the first time costs again. Opening files by name and changing them on a journalled disk calls thousands. So the
-//! small files that make a machine somebody live in memory, bound over their names in `/etc`, and stay open; becoming somebody
-//! else is one write into each.
+//! small files that make a machine somebody live in memory, bound over their names in `/etc`, stay open and are mapped: what
+//! is as long as its predecessor is stored without any system call (`mapped.rs`).
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
 
+use guest_link::message::USUAL_KEY_BYTES;
+
+use super::mapped::Mapped;
 use super::names;
 use super::netlink::{Interface, Netlink};
 use crate::kernel::check;
@@ -29,11 +32,11 @@ pub(super) const KEY_FILES: [(&str, u32); 2] =
 
 /// Everything an identity is written to.
 pub(super) struct Files {
-    pub(super) hostname: File,
-    pub(super) hosts: File,
-    pub(super) machine_id: File,
+    pub(super) hostname: Mapped,
+    pub(super) hosts: Mapped,
+    pub(super) machine_id: Mapped,
     /// In the order of [`KEY_FILES`]; none where the guest has no SSH.
-    pub(super) ssh_keys: Vec<File>,
+    pub(super) ssh_keys: Vec<Mapped>,
     pub(super) random: File,
     /// `None` where the machine has no network card.
     pub(super) interface: Option<Interface>,
@@ -56,8 +59,8 @@ pub(crate) fn prepare() -> io::Result<()> {
     let mut ssh_keys = Vec::new();
     if ssh.is_dir() {
         names::remove_host_keys(&ssh, &[])?;
-        for (name, mode) in KEY_FILES {
-            ssh_keys.push(in_memory(&ssh.join(name), b"", mode)?);
+        for ((name, mode), bytes) in KEY_FILES.into_iter().zip(USUAL_KEY_BYTES) {
+            ssh_keys.push(in_memory(&ssh.join(name), &vec![b'\n'; bytes], mode)?);
         }
     }
     let files = Files {
@@ -71,8 +74,21 @@ pub(crate) fn prepare() -> io::Result<()> {
     FILES.set(files).map_err(|_| io::Error::from_raw_os_error(libc::EALREADY))
 }
 
+/// Notes where values can be stored, because a snapshot is about to be taken. What changes the files afterwards has not been
+/// noted, so only a guest that comes straight from a template may rely on it.
+pub(crate) fn note_places() {
+    let Ok(files) = files() else { return };
+    let whole_line = |text: &[u8]| Some(0..text.len().checked_sub(1)?);
+    files.hostname.note(whole_line);
+    files.machine_id.note(whole_line);
+    files.hosts.note(names::own_name_in_hosts);
+    for key in &files.ssh_keys {
+        key.note(|text| Some(0..text.len()));
+    }
+}
+
 /// A file in memory, seen under the name of one in `/etc`.
-fn in_memory(place: &Path, contents: &[u8], mode: u32) -> io::Result<File> {
+fn in_memory(place: &Path, contents: &[u8], mode: u32) -> io::Result<Mapped> {
     let name = place.file_name().unwrap_or_default();
     let source = Path::new(DIRECTORY).join(name);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(&source)?;
@@ -88,7 +104,7 @@ fn in_memory(place: &Path, contents: &[u8], mode: u32) -> io::Result<File> {
     let (source, target) = (path(&source)?, path(place)?);
     // SAFETY: both paths are C strings; a bind mount needs no more.
     check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()) })?;
-    Ok(file)
+    Mapped::new(file)
 }
 
 /// The network card, up and without an address: raising it fills its queues, which is too much for the path of a create.
@@ -104,13 +120,4 @@ fn raise_interface() -> io::Result<Option<Interface>> {
     let mut interface = Interface::find(INTERFACE, Netlink::open(libc::NETLINK_ROUTE)?)?;
     interface.raise()?;
     Ok(Some(interface))
-}
-
-/// Makes a file's contents exactly `contents`.
-pub(super) fn overwrite(file: &File, contents: &[u8]) -> io::Result<()> {
-    file.write_all_at(contents, 0)?;
-    if file.metadata()?.size() > contents.len() as u64 {
-        file.set_len(contents.len() as u64)?;
-    }
-    Ok(())
 }

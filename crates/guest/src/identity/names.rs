@@ -4,16 +4,15 @@ use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use guest_link::message::HostKeyFile;
 
-use super::files::{Files, KEY_FILES, overwrite};
+use super::files::{Files, KEY_FILES};
+use super::mapped::{MAPPED_BYTES, overwrite};
 use crate::kernel::check;
-
-/// Longest `/etc/hosts` that is kept up to date. A longer one is someone's own work and left alone.
-const HOSTS_BYTES_MAX: usize = 4 * 1024;
 
 /// Longest host name the kernel takes.
 const HOSTNAME_BYTES_MAX: usize = 64;
@@ -24,59 +23,69 @@ const OWN_ADDRESS: &str = "127.0.1.1";
 /// A hosts file for a guest that has none.
 pub(super) const PLAIN_HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 
-pub(super) fn set_hostname(files: &Files, name: &str) -> io::Result<()> {
+/// Where a guest's files come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Straight from a template: they are as they were noted before it was saved, and the disk holds no others.
+    Template,
+    /// They may have been changed since, and SSH installed.
+    Used,
+}
+
+pub(super) fn set_hostname(files: &Files, name: &str, origin: Origin) -> io::Result<()> {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     if name.is_empty() || name.len() > HOSTNAME_BYTES_MAX || !name.bytes().all(usable) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     // SAFETY: the kernel reads `name.len()` bytes.
     check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
-    overwrite(&files.hostname, format!("{name}\n").as_bytes())?;
-    let mut hosts = vec![0; HOSTS_BYTES_MAX];
-    let count = files.hosts.read_at(&mut hosts, 0)?;
-    if count == HOSTS_BYTES_MAX {
+    let known = origin == Origin::Template;
+    if !(known && files.hostname.store(name.as_bytes())) {
+        files.hostname.overwrite(format!("{name}\n").as_bytes())?;
+    }
+    if known && files.hosts.store(name.as_bytes()) {
+        return Ok(());
+    }
+    let mut hosts = vec![0; MAPPED_BYTES];
+    let count = files.hosts.read(&mut hosts)?;
+    if count == MAPPED_BYTES {
         return Ok(());
     }
     match renamed_hosts(&String::from_utf8_lossy(&hosts[..count]), name) {
-        Some(text) => overwrite(&files.hosts, text.as_bytes()),
+        Some(text) => files.hosts.overwrite(text.as_bytes()),
         None => Ok(()),
     }
 }
 
-pub(super) fn set_machine_id(files: &Files, id: &[u8; 16]) -> io::Result<()> {
-    let mut text = String::with_capacity(33);
-    for byte in id {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
+pub(super) fn set_machine_id(files: &Files, id: &[u8; 16], origin: Origin) -> io::Result<()> {
+    let mut text = [b'\n'; 33];
+    for (index, byte) in id.iter().enumerate() {
+        text[2 * index] = hexadecimal(byte >> 4);
+        text[2 * index + 1] = hexadecimal(byte & 15);
     }
-    text.push('\n');
-    overwrite(&files.machine_id, text.as_bytes())
+    if origin == Origin::Template && files.machine_id.store(&text[..32]) {
+        return Ok(());
+    }
+    files.machine_id.overwrite(&text)
 }
 
-/// Whether keys may lie on the disk that the guest did not boot with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeysOnDisk {
-    /// No: it comes straight from a template.
-    None,
-    /// Yes: SSH may have been installed since.
-    Possible,
+fn hexadecimal(digit: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(digit & 15)]
 }
 
 /// Replaces the host keys; `false` where the guest has no SSH.
-pub(super) fn set_ssh_host_keys(
-    files: &Files,
-    keys: &[HostKeyFile],
-    on_disk: KeysOnDisk,
-) -> io::Result<bool> {
+pub(super) fn set_ssh_host_keys(files: &Files, keys: &[HostKeyFile], origin: Origin) -> io::Result<bool> {
     let known = |key: &HostKeyFile| KEY_FILES.iter().position(|(name, _)| *name == key.name);
     if keys.iter().any(|key| known(key).is_none()) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     for (key, file) in keys.iter().filter_map(|key| Some((key, files.ssh_keys.get(known(key)?)?))) {
-        overwrite(file, &key.contents)?;
+        if !(origin == Origin::Template && file.store(&key.contents)) {
+            file.overwrite(&key.contents)?;
+        }
     }
     let booted_with_ssh = !files.ssh_keys.is_empty();
-    if on_disk == KeysOnDisk::None {
+    if origin == Origin::Template {
         return Ok(booted_with_ssh);
     }
     let directory = Path::new("/etc/ssh");
@@ -147,6 +156,19 @@ pub(super) fn renamed_hosts(text: &str, name: &str) -> Option<String> {
     Some(changed)
 }
 
+/// Where in a hosts file our own name lies, if it has a line as we write it.
+pub(super) fn own_name_in_hosts(text: &[u8]) -> Option<Range<usize>> {
+    let mut start = 0;
+    for line in text.split(|&byte| byte == b'\n') {
+        let name = line.strip_prefix(OWN_ADDRESS.as_bytes()).and_then(|rest| rest.strip_prefix(b" "));
+        if let Some(name) = name.filter(|name| !name.iter().any(u8::is_ascii_whitespace)) {
+            return Some(start + line.len() - name.len()..start + line.len());
+        }
+        start += line.len() + 1;
+    }
+    None
+}
+
 /// Makes the contents of the file of this name exactly `contents`.
 fn replace(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -174,6 +196,20 @@ mod tests {
         check_hosts("127.0.1.1\told old.lan\n10.0.0.1 db\n", Some("10.0.0.1 db\n127.0.1.1 new\n"));
         check_hosts("127.0.1.1 new\n", None);
         check_hosts("", Some("127.0.1.1 new\n"));
+    }
+
+    #[test]
+    fn our_name_is_found_where_we_wrote_it() {
+        let check = |text: &str, expected: Option<&str>| {
+            let found = own_name_in_hosts(text.as_bytes());
+            assert_eq!(found.map(|place| &text[place]), expected, "{text:?}");
+        };
+        check("127.0.0.1 localhost\n127.0.1.1 me\n::1 six\n", Some("me"));
+        check("127.0.1.1 me", Some("me"));
+        check("127.0.1.1\tme\n", None);
+        check("127.0.1.1 me me.lan\n", None);
+        check("127.0.1.10 me\n", None);
+        check("", None);
     }
 
     #[test]
