@@ -25,8 +25,8 @@ use crate::engine::{
 use crate::jail::{Bind, BindMode, Jail, JailRoot, RootError};
 use crate::process::VmProcess;
 
-pub use command::LINK_PORT_NAME;
 use command::{Descriptors, Origin};
+pub use command::{LINK_PORT_NAME, NETWORK_CARD};
 use vm::{CONTROL_SOCKET, LINK_SOCKET, QemuPrepared, QemuVm};
 
 /// The first version that maps memory privately from a file it cannot write.
