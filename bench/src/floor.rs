@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use guest_link::client::{Link, Opening};
-use machine::qemu::{Accelerator, LINK_PORT_NAME};
+use machine::VOLUMES_MAX;
+use machine::qemu::{Accelerator, LINK_PORT_NAME, NETWORK_CARD};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -70,35 +71,85 @@ enum Ahead {
 }
 
 async fn once(bench: &Bench, tap: &OwnedFd, ahead: Ahead) -> anyhow::Result<(f64, f64)> {
-    let directory = bench.data_dir.join("pool");
-    let disk = directory.join("floor-disk");
-    drop(std::fs::remove_file(&disk));
-    storage::clone_file(&bench.template_file("disk"), &disk)?;
-    let (control, control_theirs) = pair()?;
-    let (link, link_theirs) = pair()?;
-    let devices = File::open(bench.template_file("devices"))?;
+    let rig = Rig::prepare(bench)?;
     let mut started = Instant::now();
-    let program =
-        Program(spawn(bench, &disk, tap, [control_theirs.as_fd(), link_theirs.as_fd(), devices.as_fd()])?);
-    drop((control_theirs, link_theirs));
-    let (read, mut write) = UnixStream::from_std(control)?.into_split();
-    let mut lines = BufReader::new(read).lines();
-    lines.next_line().await?.context("no greeting")?;
-    qmp(&mut lines, &mut write, json!({ "execute": "qmp_capabilities" })).await?;
+    let mut engine = rig.start(bench, tap, &[]).await?;
     if ahead == Ahead::Program {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         started = Instant::now();
     }
-    qmp(
-        &mut lines,
-        &mut write,
-        json!({ "execute": "migrate-incoming", "arguments": { "uri": "file:/dev/fdset/3" } }),
-    )
-    .await?;
-    qmp(&mut lines, &mut write, json!({ "execute": "cont" })).await?;
-    Link::open(UnixStream::from_std(link)?, Opening::Clean, None).await.context("no first reply")?;
+    let link = engine.load().await?;
+    Link::open(link, Opening::Clean, None).await.context("no first reply")?;
     let ms = started.elapsed().as_secs_f64() * 1e3;
-    Ok((ms, cpu_ms(program.0.id())?))
+    Ok((ms, cpu_ms(engine.program.0.id())?))
+}
+
+/// What the engine's program is given, made before the clock starts.
+pub(crate) struct Rig {
+    disk: PathBuf,
+    devices: File,
+    control: (std::os::unix::net::UnixStream, OwnedFd),
+    link: (std::os::unix::net::UnixStream, OwnedFd),
+}
+
+/// The engine's program, started and waiting for a guest.
+pub(crate) struct Engine {
+    program: Program,
+    lines: Lines,
+    write: tokio::net::unix::OwnedWriteHalf,
+    link: Option<std::os::unix::net::UnixStream>,
+}
+
+impl Rig {
+    pub(crate) fn prepare(bench: &Bench) -> anyhow::Result<Self> {
+        let disk = bench.data_dir.join("pool/floor-disk");
+        drop(std::fs::remove_file(&disk));
+        storage::clone_file(&bench.template_file("disk"), &disk)?;
+        let devices = File::open(bench.template_file("devices"))?;
+        Ok(Self { disk, devices, control: pair()?, link: pair()? })
+    }
+
+    /// Starts the program with `extra` arguments and waits until it listens.
+    pub(crate) async fn start(
+        self,
+        bench: &Bench,
+        tap: &OwnedFd,
+        extra: &[String],
+    ) -> anyhow::Result<Engine> {
+        let files = [self.control.1.as_fd(), self.link.1.as_fd(), self.devices.as_fd()];
+        let program = Program(spawn(bench, &self.disk, tap, files, extra)?);
+        let (read, write) = UnixStream::from_std(self.control.0)?.into_split();
+        let lines = BufReader::new(read).lines();
+        let mut engine = Engine { program, lines, write, link: Some(self.link.0) };
+        engine.lines.next_line().await?.context("no greeting")?;
+        engine.run(json!({ "execute": "qmp_capabilities" })).await?;
+        Ok(engine)
+    }
+}
+
+impl Engine {
+    /// Loads the guest, lets it run and gives the link to it.
+    pub(crate) async fn load(&mut self) -> anyhow::Result<UnixStream> {
+        let uri = json!({ "uri": "file:/dev/fdset/3" });
+        self.run(json!({ "execute": "migrate-incoming", "arguments": uri })).await?;
+        self.run(json!({ "execute": "cont" })).await?;
+        Ok(UnixStream::from_std(self.link.take().context("loaded twice")?)?)
+    }
+
+    /// Runs one command of the control protocol.
+    pub(crate) async fn run(&mut self, command: Value) -> anyhow::Result<Value> {
+        self.write.write_all(format!("{command}\n").as_bytes()).await?;
+        while let Some(line) = self.lines.next_line().await? {
+            let mut answer: Value = serde_json::from_str(&line)?;
+            if let Some(value) = answer.get_mut("return") {
+                return Ok(value.take());
+            }
+            if answer.get("error").is_some() {
+                bail!("{command}: {answer}");
+            }
+        }
+        bail!("the program ended")
+    }
 }
 
 fn pair() -> anyhow::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
@@ -109,25 +160,13 @@ fn pair() -> anyhow::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
 
 type Lines = tokio::io::Lines<BufReader<tokio::net::unix::OwnedReadHalf>>;
 
-async fn qmp(
-    lines: &mut Lines,
-    write: &mut tokio::net::unix::OwnedWriteHalf,
-    command: Value,
-) -> anyhow::Result<()> {
-    write.write_all(format!("{command}\n").as_bytes()).await?;
-    while let Some(line) = lines.next_line().await? {
-        let answer: Value = serde_json::from_str(&line)?;
-        if answer.get("return").is_some() {
-            return Ok(());
-        }
-        if answer.get("error").is_some() {
-            bail!("{command}: {answer}");
-        }
-    }
-    bail!("the program ended")
-}
-
-fn spawn(bench: &Bench, disk: &Path, tap: &OwnedFd, files: [BorrowedFd<'_>; 3]) -> anyhow::Result<Child> {
+fn spawn(
+    bench: &Bench,
+    disk: &Path,
+    tap: &OwnedFd,
+    files: [BorrowedFd<'_>; 3],
+    extra: &[String],
+) -> anyhow::Result<Child> {
     let [control, link, devices] = files;
     let memory = bench.template_file("memory");
     let mib = std::fs::metadata(&memory)?.len() >> 20;
@@ -165,15 +204,22 @@ fn spawn(bench: &Bench, disk: &Path, tap: &OwnedFd, files: [BorrowedFd<'_>; 3]) 
             "-blockdev",
             &format!("driver=file,node-name=disk,filename={},locking=off,discard=unmap", disk.display()),
         ])
-        .args(["-device", "virtio-blk-device,drive=disk"])
+        .args(["-device", "virtio-blk-device,drive=disk"]);
+    for slot in 0..VOLUMES_MAX {
+        command
+            .args(["-blockdev", &format!("driver=null-co,node-name=volume{slot},size=0,read-zeroes=on")])
+            .args(["-device", &format!("virtio-blk-device,drive=volume{slot}")]);
+    }
+    command
         .args([
             "-netdev",
             &format!("tap,id=net,fd={},vhost=off", tap.as_raw_fd()),
             "-device",
-            "virtio-net-device,netdev=net,mac=06:00:00:00:00:02,guest_announce=off",
+            &format!("virtio-net-device,netdev=net,{NETWORK_CARD}"),
         ])
         .args(["-add-fd", &format!("fd={},set=3", devices.as_raw_fd())])
         .args(["-incoming", "defer", "-global", "migration.send-configuration=off"])
+        .args(extra)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -4,6 +4,7 @@
 //! the guest's first reply, with no jail, no network, no disk clone, no identity around it. Everything else is given as a ratio to
 //! it, because absolute times say more about the host than about us. Failures are counted, never dropped.
 
+mod blocks;
 mod density;
 mod floor;
 mod fork;
@@ -49,6 +50,16 @@ struct Arguments {
     /// Where raw samples are written.
     #[arg(long, default_value = "bench/results")]
     results: PathBuf,
+    /// Measure something else instead.
+    #[command(subcommand)]
+    instead: Option<Instead>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Instead {
+    /// Blocks of guest code an emulator translates until the guest has confirmed who it is. Does not depend on how busy the host
+    /// is.
+    Blocks(blocks::Blocks),
 }
 
 #[tokio::main]
@@ -58,6 +69,12 @@ async fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
     let arguments = Arguments::parse();
+    if let Some(Instead::Blocks(blocks)) = &arguments.instead {
+        let bench = Bench::open(&arguments, 0).await?;
+        let counted = blocks::count(&bench, blocks).await;
+        bench.close().await;
+        return counted;
+    }
     let mut report = serde_json::Map::new();
     report.insert("host".into(), json!(host::host_facts()));
 

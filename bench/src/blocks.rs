@@ -1,0 +1,120 @@
+//! How much guest code a restore runs, counted in the blocks an emulator has to translate for it.
+//!
+//! An emulator forgets all translations with its process, so the number of blocks until the guest's answer is what a restore
+//! costs by itself, whatever else the host is doing.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, ensure};
+use guest_link::client::{Link, Opening};
+use guest_link::message::{FreshIdentity, HostKeyFile, Identity, Network, NetworkPast, USUAL_KEY_BYTES};
+use machine::qemu::Accelerator;
+use network::Lease;
+use serde_json::{Value, json};
+
+use crate::floor::Rig;
+use crate::samples::say;
+use crate::setup::Bench;
+
+/// How long a guest that has answered is left alone before its blocks are counted again.
+const LEFT_ALONE: Duration = Duration::from_millis(500);
+
+/// What to count.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Blocks {
+    /// Writes down which blocks were translated for a whole identity (QEMU's `in_asm` log).
+    #[arg(long)]
+    log: Option<PathBuf>,
+    /// Further arguments for the engine's program.
+    #[arg(long, allow_hyphen_values = true, value_delimiter = ' ')]
+    engine: Vec<String>,
+}
+
+/// How much of an identity a guest is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Nothing,
+    /// Entropy and time.
+    Same,
+    /// An address, too.
+    Network,
+    /// And names and keys.
+    Anew,
+}
+
+const STEPS: [(Told, &str); 4] = [
+    (Told::Nothing, "first reply"),
+    (Told::Same, "entropy, clock"),
+    (Told::Network, "address"),
+    (Told::Anew, "names, keys"),
+];
+
+pub(crate) async fn count(bench: &Bench, blocks: &Blocks) -> anyhow::Result<()> {
+    ensure!(bench.accelerator == Accelerator::Tcg, "only an emulator translates");
+    let lease = bench.node.network().acquire().await.context("get a network card")?;
+    let mut before = 0;
+    for (told, name) in STEPS {
+        let (answered, later) = once(bench, &lease, told, &blocks.engine).await?;
+        say(&format!(
+            "{name:<28} {answered:>6} blocks in all, {:>6} for this; {later:>6} after {} ms",
+            answered - before,
+            LEFT_ALONE.as_millis()
+        ));
+        before = answered;
+    }
+    if let Some(log) = &blocks.log {
+        let mut extra = blocks.engine.clone();
+        extra.extend(["-d".into(), "in_asm".into(), "-D".into(), log.display().to_string()]);
+        once(bench, &lease, Told::Anew, &extra).await?;
+    }
+    bench.node.network().release(lease.slot).wait().await.context("give the network card back")?;
+    Ok(())
+}
+
+/// Blocks translated when the guest had answered, and some time later.
+async fn once(bench: &Bench, lease: &Lease, told: Told, extra: &[String]) -> anyhow::Result<(i64, i64)> {
+    let mut engine = Rig::prepare(bench)?.start(bench, &lease.tap, extra).await?;
+    let link = engine.load().await?;
+    let _link = Link::open(link, Opening::Clean, identity(lease, told)).await.context("no answer")?;
+    let answered = translated(&engine.run(jit()).await?)?;
+    tokio::time::sleep(LEFT_ALONE).await;
+    Ok((answered, translated(&engine.run(jit()).await?)?))
+}
+
+fn jit() -> Value {
+    json!({ "execute": "human-monitor-command", "arguments": { "command-line": "info jit" } })
+}
+
+/// The number in `TB count 2717`.
+fn translated(report: &Value) -> anyhow::Result<i64> {
+    let report = report.as_str().context("no report")?;
+    let line = report.lines().find_map(|line| line.strip_prefix("TB count")).context("no count of blocks")?;
+    line.trim().parse().context("an unreadable count")
+}
+
+fn identity(lease: &Lease, told: Told) -> Option<Identity> {
+    let key = |name: &str, half: usize| HostKeyFile {
+        name: name.into(),
+        contents: vec![b'a'; USUAL_KEY_BYTES[half]],
+    };
+    let fresh = FreshIdentity {
+        machine_id: [3; 16],
+        ssh_host_keys: vec![key("ssh_host_ed25519_key", 0), key("ssh_host_ed25519_key.pub", 1)],
+    };
+    let network = Network {
+        past: NetworkPast::None,
+        mac: lease.addresses.mac.0,
+        address: lease.addresses.ip,
+        prefix: lease.addresses.prefix,
+        gateway: lease.addresses.gateway,
+        dns: Vec::new(),
+    };
+    (told >= Told::Same).then(|| Identity {
+        fresh: (told >= Told::Anew).then_some(fresh),
+        hostname: "abcdefghijklmnopqrstuvwxyz".into(),
+        entropy: [[1; 32], [2; 32]],
+        unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
+        network: (told >= Told::Network).then_some(network),
+    })
+}
