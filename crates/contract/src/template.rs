@@ -20,8 +20,8 @@ pub struct Template {
     pub is_global: bool,
     /// Other names it answers to.
     pub aliases: Vec<String>,
-    /// What it is good for.
-    pub description: String,
+    /// Packages in it.
+    pub tools: Vec<String>,
     /// `ready`, `preparing` or `not_prepared`.
     pub status: String,
     /// What is being done, while it is being prepared.

@@ -1,1 +1,53 @@
-//! placeholder
+//! Services on top of a node: tenants and their keys, sandboxes and their lives, snapshots, forks, volumes, previews.
+//!
+//! [`Control`] is what every face of the product (HTTP, MCP, later others) calls. It checks who asks, writes down what is wanted
+//! before it is done, does it on the node, and answers with wire types. A caller who goes away does not stop what it asked for:
+//! whatever makes or removes things runs to its end in a task of its own.
+//!
+//! ```text
+//! server ─► Control ─► Store   (who owns what, what was asked for)
+//!                 └──► Node    (what machines do)
+//! ```
+
+mod access;
+mod activity;
+mod audit;
+mod authenticate;
+mod caller;
+mod clock;
+mod config;
+mod console;
+mod contexts;
+mod control;
+mod create;
+mod error;
+mod events;
+mod exec;
+mod files;
+mod fork;
+mod host_process;
+mod lifecycle;
+mod measure;
+mod names;
+mod ports;
+mod preview;
+mod process;
+mod rate;
+mod reaper;
+mod recovery;
+mod sandboxes;
+mod snapshots;
+mod templates;
+mod tokens;
+mod view;
+mod volumes;
+
+pub use access::InUse;
+pub use caller::Caller;
+pub use config::ControlConfig;
+pub use control::{Control, OpenError};
+pub use error::{ControlError, Kind};
+pub use events::EventStream;
+pub use exec::{EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
+pub use measure::Measurements;
+pub use preview::{PreviewGrant, PreviewTarget};

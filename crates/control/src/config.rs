@@ -1,0 +1,51 @@
+//! Settings of the services.
+
+use std::time::Duration;
+
+use store::{NetworkMode, Quota};
+
+/// Settings of the services. `default()` gives the usual ones.
+#[derive(Debug, Clone)]
+pub struct ControlConfig {
+    /// Idle seconds of a sandbox whose caller did not say.
+    pub ttl_seconds_default: u64,
+    /// Most idle seconds a caller may ask for.
+    pub ttl_seconds_max: u64,
+    /// What a sandbox reaches when its caller did not say.
+    pub network_default: NetworkMode,
+    /// What a tenant may have, unless its own limits say otherwise.
+    pub quota: Quota,
+    /// Requests a tenant may make at once before it has to slow down.
+    pub rate_burst: f64,
+    /// Requests a tenant may make per second in the long run.
+    pub rate_per_second: f64,
+    /// How long a create waits for a template that is being prepared. Clients give up after 30 s.
+    pub template_patience: Duration,
+    /// Where the API is reached from outside, such as `https://sandboxes.example.org`; for links.
+    pub public_url: Option<String>,
+    /// How often idle sandboxes are looked for.
+    pub reap_every: Duration,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self {
+            ttl_seconds_default: 3600,
+            ttl_seconds_max: 30 * 24 * 3600,
+            network_default: NetworkMode::None,
+            quota: Quota {
+                sandboxes: 1000,
+                cpus: 4000,
+                memory_mib: 4 << 20,
+                volumes: 100,
+                volume_mib: 1 << 20,
+                snapshots: 1000,
+            },
+            rate_burst: 400.0,
+            rate_per_second: 200.0,
+            template_patience: Duration::from_secs(20),
+            public_url: None,
+            reap_every: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Making sandboxes.
+//!
+//! ```text
+//! checked ─► row `Creating` (quota in the same transaction) ─► machine restored, guest confirmed ─► row `Live` ─► answered
+//! ```
+//!
+//! Killed before the row is `Live`, nobody was told, and the next start removes whatever is there.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use contract::sandbox::{CreateSandbox, CreateTimings, Sandbox};
+use domain::{SandboxId, SnapshotId};
+use node::{CreateFrom, CreateRequest, RestoreTimings};
+use serde_json::json;
+use store::{NetworkMode, SandboxChange, SandboxRow, Scope, Standing};
+
+use crate::caller::Caller;
+use crate::clock::now_ms;
+use crate::control::{Control, random};
+use crate::error::ControlError;
+use crate::names;
+use crate::volumes::node_volumes;
+
+/// The template of a caller who names none.
+const TEMPLATE_DEFAULT: &str = "base";
+
+/// What a sandbox starts from.
+struct Origin {
+    snapshot: SnapshotId,
+    template: String,
+    cpus: u32,
+    memory_mib: u32,
+}
+
+impl Control {
+    /// Makes a sandbox. When this returns, its guest takes commands.
+    pub async fn create_sandbox(
+        &self,
+        caller: &Caller,
+        request: CreateSandbox,
+    ) -> Result<Sandbox, ControlError> {
+        caller.require(Scope::Write)?;
+        let metadata = request.metadata.clone().unwrap_or_default();
+        names::metadata(&metadata)?;
+        let env = request.env.clone().unwrap_or_default();
+        names::env(&env)?;
+        let ttl_seconds = self.ttl(request.ttl_seconds)?;
+        let volumes = self.attachments(caller, request.volumes.as_deref().unwrap_or_default()).await?;
+        let origin = self.origin(caller, &request).await?;
+        let network = request.network.map_or(self.config().network_default, |mode| match mode {
+            contract::sandbox::NetworkMode::None => NetworkMode::None,
+            contract::sandbox::NetworkMode::All => NetworkMode::All,
+        });
+        let now = now_ms();
+        let row = SandboxRow {
+            id: SandboxId::from_random(random().map_err(ControlError::internal)?),
+            tenant: caller.tenant.clone(),
+            standing: Standing::Creating,
+            template: origin.template.clone(),
+            from_snapshot: request.from_snapshot.as_ref().map(|_| origin.snapshot.clone()),
+            parent: None,
+            tree: None,
+            fork_index: None,
+            metadata,
+            env,
+            ports: BTreeMap::new(),
+            ttl_seconds,
+            persistent: request.persistent.unwrap_or(false),
+            network,
+            volumes,
+            cpus: origin.cpus,
+            memory_mib: origin.memory_mib,
+            created_ms: now,
+            used_ms: now,
+            boot_ms: None,
+            boot_mode: "snapshot".to_owned(),
+            timings: None,
+        };
+        let control = self.clone();
+        let outcome = self.finish(async move { control.make(row, origin.snapshot).await }).await;
+        if let Err(error) = &outcome {
+            self.measurements().create_failed(error.kind);
+        }
+        outcome
+    }
+
+    /// Idle seconds as asked for.
+    pub(crate) fn ttl(&self, asked: Option<i64>) -> Result<u64, ControlError> {
+        let max = self.config().ttl_seconds_max;
+        match asked {
+            None | Some(0) => Ok(self.config().ttl_seconds_default),
+            Some(seconds) if seconds < 0 => Err(ControlError::invalid("ttl_seconds must not be negative")),
+            Some(seconds) if seconds as u64 > max => {
+                Err(ControlError::invalid(format!("ttl_seconds exceeds tier maximum of {max}")))
+            }
+            Some(seconds) => Ok(seconds as u64),
+        }
+    }
+
+    async fn origin(&self, caller: &Caller, request: &CreateSandbox) -> Result<Origin, ControlError> {
+        let Some(named) = request.from_snapshot.as_deref().filter(|named| !named.is_empty()) else {
+            let name =
+                request.template.as_deref().filter(|name| !name.is_empty()).unwrap_or(TEMPLATE_DEFAULT);
+            let ready = self.ready_template(name).await?;
+            return Ok(Origin {
+                snapshot: ready.snapshot,
+                template: ready.name,
+                cpus: ready.vcpus,
+                memory_mib: ready.memory_mib,
+            });
+        };
+        let row = self.snapshot_row(caller, named).await?;
+        Ok(Origin { snapshot: row.id, template: row.template, cpus: row.cpus, memory_mib: row.memory_mib })
+    }
+
+    async fn make(&self, mut row: SandboxRow, snapshot: SnapshotId) -> Result<Sandbox, ControlError> {
+        let started = Instant::now();
+        let quota = self.quota(&row.tenant).await?;
+        self.store().add_sandboxes(vec![row.clone()], &quota).await?;
+        let record_ms = started.elapsed().as_secs_f64() * 1000.0;
+        let request = CreateRequest {
+            id: Some(row.id.clone()),
+            from: CreateFrom::Snapshot(snapshot),
+            volumes: node_volumes(&row.volumes),
+            network: crate::sandboxes::policy(row.network),
+        };
+        let timings = match self.node().create(request).await {
+            Ok((_, timings)) => timings,
+            Err(error) => {
+                self.store().remove_sandbox(&row.id).await?;
+                return Err(error.into());
+            }
+        };
+        let timings = create_timings(record_ms, timings);
+        let boot_ms = started.elapsed().as_secs_f64() * 1000.0;
+        self.settle(&mut row, boot_ms, &timings).await?;
+        Ok(self.view(&row))
+    }
+
+    /// Makes a sandbox whose machine runs one that exists for everybody.
+    pub(crate) async fn settle(
+        &self,
+        row: &mut SandboxRow,
+        boot_ms: f64,
+        timings: &CreateTimings,
+    ) -> Result<(), ControlError> {
+        row.standing = Standing::Live;
+        row.boot_ms = Some(boot_ms);
+        row.timings = serde_json::to_string(timings).ok();
+        let change = SandboxChange {
+            standing: Some(Standing::Live),
+            boot_ms: row.boot_ms,
+            timings: row.timings.clone(),
+            ..SandboxChange::default()
+        };
+        self.activity().learn(&row.id, row.used_ms);
+        if let Err(error) = self.store().change_sandbox(&row.id, change).await {
+            self.remove(row, "sandbox.deleted").await?;
+            return Err(error.into());
+        }
+        self.measurements().created(&row.template, &row.boot_mode, &row.id, boot_ms, timings);
+        self.watch_for_death(row);
+        let payload = json!({ "template": row.template, "boot_mode": row.boot_mode, "boot_ms": boot_ms });
+        self.happened(&row.tenant, &row.id, "sandbox.running", Some(payload)).await;
+        Ok(())
+    }
+}
+
+pub(crate) fn create_timings(record_ms: f64, timings: RestoreTimings) -> CreateTimings {
+    CreateTimings {
+        record_ms,
+        prepare_ms: timings.prepare_ms,
+        load_ms: timings.load_ms,
+        confirm_ms: timings.confirm_ms,
+        was_waiting: timings.was_waiting,
+    }
+}

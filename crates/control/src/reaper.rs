@@ -1,0 +1,156 @@
+//! Looks for sandboxes that have idled too long, and writes down when each was last used.
+
+use std::time::Duration;
+
+use domain::lifecycle::Phase;
+use store::{SandboxRow, Standing};
+
+use crate::clock::now_ms;
+use crate::control::Control;
+use crate::error::ControlError;
+
+/// How often last uses are written down: what a killed server forgets makes a sandbox live that much longer.
+const WRITE_EVERY: Duration = Duration::from_secs(15);
+/// What clients write on the children they explore with, and how long those may idle.
+const EXPLORE: &str = "explore";
+const EXPLORE_TTL: &str = "explore_ttl";
+
+/// What becomes of an idle sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    Sleeps,
+    Goes,
+}
+
+fn fate(row: &SandboxRow, phase: Phase, idle_ms: i64) -> Fate {
+    if row.standing != Standing::Live {
+        return Fate::Stays;
+    }
+    let exploring = row.metadata.get(EXPLORE).is_some_and(|value| value == "1");
+    let explore_ttl =
+        row.metadata.get(EXPLORE_TTL).and_then(|text| text.parse::<u64>().ok()).filter(|_| exploring);
+    if explore_ttl.is_some_and(|seconds| idle_ms >= ms(seconds)) {
+        return Fate::Goes;
+    }
+    if idle_ms < ms(row.ttl_seconds) {
+        return Fate::Stays;
+    }
+    match (phase, row.persistent) {
+        // Somebody put it to sleep and it costs nothing but disk.
+        (Phase::Hibernated, _) => Fate::Stays,
+        (Phase::Running | Phase::Paused, true) => Fate::Sleeps,
+        (Phase::Running | Phase::Paused, false) | (Phase::Died, false) => Fate::Goes,
+        _ => Fate::Stays,
+    }
+}
+
+fn ms(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000)
+}
+
+/// Runs until the server goes down.
+pub(crate) async fn run(control: Control) {
+    let mut since_written = Duration::ZERO;
+    let every = control.config().reap_every;
+    loop {
+        tokio::select! {
+            () = control.closing().cancelled() => return,
+            () = tokio::time::sleep(every) => {}
+        }
+        since_written += every;
+        if since_written >= WRITE_EVERY {
+            since_written = Duration::ZERO;
+            control.write_activity().await;
+        }
+        if let Err(error) = control.reap().await {
+            tracing::error!(?error, "idle sandboxes could not be looked for");
+        }
+    }
+}
+
+impl Control {
+    pub(crate) async fn write_activity(&self) {
+        let used = self.activity().take_unwritten();
+        if used.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store().touch_sandboxes(used).await {
+            tracing::warn!(%error, "last uses of sandboxes were not written down");
+        }
+    }
+
+    async fn reap(&self) -> Result<(), ControlError> {
+        for row in self.store().all_sandboxes().await? {
+            let Ok(sandbox) = self.node().sandbox(&row.id) else { continue };
+            let used_ms = self.activity().last_used_ms(&row.id).unwrap_or(row.used_ms);
+            let outcome = match fate(&row, sandbox.state().record.phase, now_ms() - used_ms) {
+                Fate::Stays => continue,
+                Fate::Sleeps => self.sleep(&row, &sandbox).await,
+                Fate::Goes => self.remove(&row, "sandbox.deleted").await,
+            };
+            if let Err(error) = outcome {
+                tracing::warn!(?error, sandbox.id = %row.id, "an idle sandbox could not be put away");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use domain::{SandboxId, TenantId};
+    use store::NetworkMode;
+
+    use super::*;
+
+    fn row(ttl_seconds: u64, persistent: bool, metadata: &[(&str, &str)]) -> SandboxRow {
+        SandboxRow {
+            id: SandboxId::from_random([1; 16]),
+            tenant: TenantId::from_random([2; 16]),
+            standing: Standing::Live,
+            template: "base".to_owned(),
+            from_snapshot: None,
+            parent: None,
+            tree: None,
+            fork_index: None,
+            metadata: metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            env: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            ttl_seconds,
+            persistent,
+            network: NetworkMode::None,
+            volumes: Vec::new(),
+            cpus: 1,
+            memory_mib: 256,
+            created_ms: 0,
+            used_ms: 0,
+            boot_ms: None,
+            boot_mode: String::new(),
+            timings: None,
+        }
+    }
+
+    #[test]
+    fn idle_sandboxes_meet_their_fate() {
+        let explored = [("explore", "1"), ("explore_ttl", "5")];
+        let cases = [
+            (row(10, false, &[]), Phase::Running, 9_999, Fate::Stays),
+            (row(10, false, &[]), Phase::Running, 10_000, Fate::Goes),
+            (row(10, true, &[]), Phase::Running, 10_000, Fate::Sleeps),
+            (row(10, true, &[]), Phase::Paused, 10_000, Fate::Sleeps),
+            (row(10, false, &[]), Phase::Hibernated, 10_000, Fate::Stays),
+            (row(10, true, &[]), Phase::Died, 10_000, Fate::Stays),
+            (row(10, false, &[]), Phase::Died, 10_000, Fate::Goes),
+            (row(10, false, &[]), Phase::Hibernating, 10_000, Fate::Stays),
+            (row(10, true, &explored), Phase::Running, 5_000, Fate::Goes),
+            (row(10, false, &[("explore_ttl", "5")]), Phase::Running, 5_000, Fate::Stays),
+            (row(u64::MAX, false, &[]), Phase::Running, i64::MAX - 1, Fate::Stays),
+        ];
+        for (row, phase, idle_ms, expected) in cases {
+            assert_eq!(fate(&row, phase, idle_ms), expected, "{phase:?} {idle_ms}");
+        }
+    }
+}
