@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::SandboxId;
 use domain::lifecycle::{Phase, Request, Verdict};
+use domain::{SandboxId, SnapshotId};
 use guest_link::client::{Flush, Link, LinkError, Opening};
 use machine::{Exit, Vm};
 use network::Policy;
@@ -62,7 +62,8 @@ pub(crate) enum Message {
     Wake(Reply<()>),
     StartCold(Reply<()>),
     Delete(Reply<()>),
-    Snapshot(Purpose, Reply<(Pin, SaveTimings)>),
+    Snapshot(Purpose, SnapshotId, Reply<(Pin, SaveTimings)>),
+    Console(Reply<String>),
     Link(Reply<Link>),
     SetNetworkPolicy(Policy, Reply<()>),
     TellVolumeSizes(Reply<()>),
@@ -135,8 +136,17 @@ impl Sandbox {
         self.ask(Message::TellVolumeSizes).await
     }
 
-    pub(crate) async fn save(&self, purpose: Purpose) -> Result<(Pin, SaveTimings), NodeError> {
-        self.ask(|reply| Message::Snapshot(purpose, reply)).await
+    /// What its guest wrote to its console since this was last asked, as far as it is still held. Empty when it has no machine.
+    pub async fn console(&self) -> Result<String, NodeError> {
+        self.ask(Message::Console).await
+    }
+
+    pub(crate) async fn save(
+        &self,
+        purpose: Purpose,
+        id: SnapshotId,
+    ) -> Result<(Pin, SaveTimings), NodeError> {
+        self.ask(|reply| Message::Snapshot(purpose, id, reply)).await
     }
 
     async fn ask<T>(&self, message: impl FnOnce(Reply<T>) -> Message) -> Result<T, NodeError> {
@@ -265,12 +275,13 @@ impl Driver {
             Message::Hibernate(reply) => answer(reply, self.hibernate().await),
             Message::Wake(reply) => answer(reply, self.wake().await),
             Message::StartCold(reply) => answer(reply, self.start_cold().await),
-            Message::Snapshot(purpose, reply) => {
-                answer(reply, self.snapshot(purpose).await);
+            Message::Snapshot(purpose, id, reply) => {
+                answer(reply, self.snapshot(purpose, id).await);
                 // Nobody may be left to want what was saved.
                 self.shared.snapshots.collect();
             }
             Message::Link(reply) => answer(reply, self.link().await),
+            Message::Console(reply) => answer(reply, Ok(self.console().await)),
             Message::SetNetworkPolicy(policy, reply) => answer(reply, self.set_network_policy(policy).await),
             Message::TellVolumeSizes(reply) => answer(reply, self.tell_volume_sizes().await),
             Message::Delete(reply) => answer(reply, self.delete().await),

@@ -287,7 +287,17 @@ impl Node {
 
     /// Keeps an instant of a sandbox; the sandbox goes on.
     pub async fn snapshot(&self, sandbox: &Sandbox) -> Result<(SnapshotInfo, SaveTimings), NodeError> {
-        let (pin, timings) = sandbox.save(Purpose::Kept).await?;
+        let id = SnapshotId::from_random(random().map_err(NodeError::host("make an id"))?);
+        self.snapshot_as(sandbox, id).await
+    }
+
+    /// As [`Node::snapshot`], with an id for it.
+    pub async fn snapshot_as(
+        &self,
+        sandbox: &Sandbox,
+        id: SnapshotId,
+    ) -> Result<(SnapshotInfo, SaveTimings), NodeError> {
+        let (pin, timings) = sandbox.save(Purpose::Kept, id).await?;
         let info = self.shared.snapshots.list().into_iter().find(|info| info.id == *pin.id());
         Ok((info.ok_or_else(|| NodeError::NoSnapshot(pin.id().clone()))?, timings))
     }
@@ -329,7 +339,8 @@ impl Node {
     }
 
     async fn fork_all(&self, sandbox: &Sandbox, ids: Vec<SandboxId>) -> Result<Forked, NodeError> {
-        let (pin, timings) = sandbox.save(Purpose::Fork).await?;
+        let id = SnapshotId::from_random(random().map_err(NodeError::host("make an id"))?);
+        let (pin, timings) = sandbox.save(Purpose::Fork, id).await?;
         let instant = pin.id().clone();
         let network = sandbox.state().record.network;
         let child = |id| NewSandbox { id, pin: pin.clone(), volumes: Vec::new(), network };
@@ -349,6 +360,17 @@ impl Node {
     /// The volumes of this node.
     pub fn volumes(&self) -> Volumes<'_> {
         Volumes { shared: &self.shared }
+    }
+
+    /// Bytes on disk that only this sandbox uses.
+    pub async fn unique_bytes(&self, id: &SandboxId) -> u64 {
+        let directory = self.shared.paths.sandbox(id);
+        let count = move || {
+            let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+            let files = files.filter_map(|entry| std::fs::File::open(entry.path()).ok());
+            files.filter_map(|file| storage::unique_bytes(&file).ok()).sum()
+        };
+        tokio::task::spawn_blocking(count).await.unwrap_or(0)
     }
 
     /// The network of this node's sandboxes.

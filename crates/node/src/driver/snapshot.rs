@@ -10,13 +10,23 @@ use storage::{Durability, Staged};
 use super::Driver;
 use crate::error::NodeError;
 use crate::hibernation::Image;
-use crate::identity::random;
 use crate::save::{self, Afterwards, MEMORY_MODE, SaveTimings, Subject, Targets, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
 use crate::volumes::{VolumeRead, any_writable};
 
 impl Driver {
-    pub(super) async fn snapshot(&mut self, purpose: Purpose) -> Result<(Pin, SaveTimings), NodeError> {
+    pub(super) async fn console(&self) -> String {
+        match &self.running {
+            Some(running) => running.vm.console_tail().await,
+            None => String::new(),
+        }
+    }
+
+    pub(super) async fn snapshot(
+        &mut self,
+        purpose: Purpose,
+        id: SnapshotId,
+    ) -> Result<(Pin, SaveTimings), NodeError> {
         if self.record.phase.on(Request::Snapshot) == Verdict::Refuse {
             return self.refuse(Request::Snapshot);
         }
@@ -36,7 +46,8 @@ impl Driver {
                 (saved, timings, self.base_sums())
             }
         };
-        let pin = tokio::task::block_in_place(|| self.commit(staged, &targets, purpose, &saved, base_sums))?;
+        let pin =
+            tokio::task::block_in_place(|| self.commit(staged, &id, &targets, purpose, &saved, base_sums))?;
         Ok((pin, timings))
     }
 
@@ -86,12 +97,12 @@ impl Driver {
     fn commit(
         &self,
         staged: Staged,
+        id: &SnapshotId,
         targets: &Targets,
         purpose: Purpose,
         saved: &Saved,
         base_sums: Option<memory::Sums>,
     ) -> Result<Pin, NodeError> {
-        let id = SnapshotId::from_random(random().map_err(NodeError::host("make an id"))?);
         let memory_sums = save::memory_sums(&targets.memory, base_sums, saved)?;
         let origin = self.shared.snapshots.pin_for_recovery(&self.record.origin).ok();
         let disk_sums = match &targets.disk {
@@ -113,6 +124,6 @@ impl Driver {
             about.volumes.push(VolumeRead { volume: attachment.volume.clone(), writers });
         }
         about.changed_bytes = saved.changed.iter().map(|range| range.end - range.start).sum();
-        self.shared.snapshots.commit(staged, &id, about, durability)
+        self.shared.snapshots.commit(staged, id, about, durability)
     }
 }
