@@ -33,3 +33,11 @@ pub struct PatchLifecycle {
     #[serde(default)]
     pub persistent: Option<bool>,
 }
+
+/// How to start a sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StartRequest {
+    /// From its disk: what was in its memory is lost.
+    #[serde(default)]
+    pub cold: Option<bool>,
+}

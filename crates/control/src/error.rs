@@ -24,6 +24,8 @@ pub enum Kind {
     Conflict,
     /// Larger than allowed.
     TooLarge,
+    /// The route does not take this method.
+    Method,
     /// The caller has as much as it may have.
     Quota,
     /// The caller asks too often.
@@ -51,6 +53,7 @@ impl Kind {
             Kind::NotFound => "not_found",
             Kind::Conflict => "conflict",
             Kind::TooLarge => "too_large",
+            Kind::Method => "method_not_allowed",
             Kind::Quota => "quota",
             Kind::Rate => "rate_limited",
             Kind::Internal => "internal",

@@ -1,1 +1,41 @@
-//! placeholder
+//! HTTP: one file per resource, on top of the services in `control`.
+//!
+//! ```text
+//! connection ─► host routing ({port}-{id}.…: preview) ─► request id, log, CORS ─► key, rate, audit ─► handler ─► Control
+//! ```
+//!
+//! Handlers translate and nothing more. Every failed request answers the same flat object ([`contract::error::ErrorBody`]); what
+//! operators need to know beyond it goes to the log under the same request id. There is no catch-all route.
+
+mod answer;
+mod app;
+mod ascii_json;
+mod audit;
+mod auth;
+mod body;
+mod connections;
+mod contexts;
+mod docs;
+mod events;
+mod exec;
+mod extract;
+mod files;
+mod forks;
+mod identity;
+mod lifecycle;
+mod logs;
+mod metrics;
+mod operations;
+mod ports;
+mod processes;
+mod request_id;
+mod sandboxes;
+mod serve;
+mod snapshots;
+mod sse;
+mod templates;
+mod utf8;
+mod volumes;
+
+pub use app::{openapi, router};
+pub use serve::{ServerConfig, serve};

@@ -1,0 +1,58 @@
+//! The server itself: version, health, measurements for Prometheus. No key needed.
+
+use axum::Json as Out;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use contract::operation::{Health, Version};
+use control::Control;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> OpenApiRouter<Control> {
+    OpenApiRouter::new()
+        .routes(routes!(version))
+        .routes(routes!(version_of_api))
+        .routes(routes!(health))
+        .routes(routes!(prometheus))
+}
+
+/// Which program answers.
+#[utoipa::path(get, path = "/version", tag = "operations", security(()), responses((status = 200, body = Version)))]
+async fn version() -> Out<Version> {
+    Out(Version {
+        service: "pandastack".to_owned(),
+        semver: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: option_env!("PANDASTACK_COMMIT").unwrap_or("unknown").to_owned(),
+        build_time: option_env!("PANDASTACK_BUILD_TIME").unwrap_or("unknown").to_owned(),
+        os: std::env::consts::OS.to_owned(),
+        arch: std::env::consts::ARCH.to_owned(),
+    })
+}
+
+/// The same as `/version`.
+#[utoipa::path(get, path = "/v1/version", tag = "operations", security(()), responses((status = 200, body = Version)))]
+async fn version_of_api() -> Out<Version> {
+    version().await
+}
+
+/// Whether the server can work.
+#[utoipa::path(get, path = "/healthz", tag = "operations", security(()),
+    responses((status = 200, body = Health), (status = 503, body = Health)))]
+async fn health(State(control): State<Control>) -> (StatusCode, Out<Health>) {
+    let checks = control.health().await;
+    let well = checks.iter().all(|(_, outcome)| outcome.is_ok());
+    let word = if well { "ok" } else { "unavailable" };
+    let told =
+        checks.into_iter().map(|(name, outcome)| (name.to_owned(), outcome.unwrap_or_else(|error| error)));
+    let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Out(Health { status: word.to_owned(), checks: told.collect() }))
+}
+
+/// Measurements, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "operations", security(()),
+    responses((status = 200, content_type = "application/openmetrics-text", body = String)))]
+async fn prometheus(State(control): State<Control>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], control.prometheus())
+}
