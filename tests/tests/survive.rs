@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use domain::SandboxId;
 use domain::lifecycle::Phase;
 use guest_link::message::ProcessSpec;
-use node::{Node, NodeError, OpenError};
+use node::{AttachMode, Node, NodeError, OpenError};
 use rustix::process::Signal;
 use serde_json::Value;
 use tests::lab::ClosedLab;
@@ -342,6 +342,14 @@ async fn check_after_kill(
         );
     }
     expect_no_leaks(&lab, &found).await?;
+    for volume in lab.node().volumes().list()? {
+        let has_it = |sandbox: &&node::Sandbox| {
+            sandbox.state().record.volumes.iter().any(|attached| attached.volume == volume.id)
+        };
+        let holders = found.values().filter(has_it);
+        let holders: Vec<_> = holders.map(|sandbox| (sandbox.id().clone(), AttachMode::ReadWrite)).collect();
+        ensure!(volume.attached_to == holders && holders.len() <= 1, "{volume:?} and {holders:?}");
+    }
     for (id, sandbox) in &found {
         sandbox.wake().await.with_context(|| format!("wake {id}"))?;
         let link = sandbox.link().await?;
@@ -352,6 +360,10 @@ async fn check_after_kill(
         if promises.get(id).is_some_and(|promise| promise.marked) {
             let mine = tests::guest::shell(&link, "cat /mine /run/mine").await?;
             ensure!(mine == format!("{id}\n{id}"), "sandbox {id} holds {mine:?}");
+            if !sandbox.state().record.volumes.is_empty() {
+                let mine = tests::guest::shell(&link, "cat /mnt/mine").await?;
+                ensure!(mine == *id, "the volume of sandbox {id} holds {mine:?}");
+            }
         }
         promises.entry(id.clone()).or_default().begun = None;
     }

@@ -8,8 +8,9 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use domain::{SnapshotId, VolumeId};
 use network::AddressPool;
-use node::{CreateFrom, CreateRequest, Node, NodeConfig, Purpose};
+use node::{AttachMode, CreateFrom, CreateRequest, Node, NodeConfig, NodeError, Purpose, VolumeAttachment};
 use serde_json::{Value, json};
 use storage::PoolSize;
 
@@ -64,24 +65,39 @@ async fn work(arguments: &[String]) -> Result<()> {
     }
 }
 
+/// Makes a sandbox, every other one with a volume, and marks everything it has.
+async fn create(node: &Node, template: SnapshotId, with_volume: bool) -> Result<()> {
+    say(&json!({ "begin": "create" }));
+    let mut request = CreateRequest::new(CreateFrom::Snapshot(template));
+    let mut mark = "true".to_owned();
+    if with_volume {
+        let volume = VolumeId::parse(&format!("volume{}", node.volumes().list()?.len() + 1))?;
+        match node.volumes().create(&volume, "mark", 16).await {
+            Ok(_) | Err(NodeError::VolumeExists(_)) => {}
+            Err(error) => anyhow::bail!("make a volume: {error:?}"),
+        }
+        if node.volumes().get(&volume)?.attached_to.is_empty() {
+            request.volumes.push(VolumeAttachment { volume, mode: AttachMode::ReadWrite });
+            mark = "mount /dev/vdb /mnt && echo $(hostname) > /mnt/mine".to_owned();
+        }
+    }
+    let (sandbox, _) = node.create(request).await?;
+    let id = sandbox.id().to_string();
+    say(&json!({ "done": "create", "id": id }));
+    // What the sandbox must hold from the moment the next line is out.
+    let mark = format!("set -e; echo {id} > /mine; echo {id} > /run/mine; {mark}; sync");
+    tests::guest::shell(&sandbox.link().await?, &mark).await?;
+    say(&json!({ "done": "mark", "id": id }));
+    Ok(())
+}
+
 async fn step(node: &Node, dice: &mut Dice) -> Result<()> {
     let sandboxes = node.sandboxes();
     let template =
         node.snapshots().into_iter().find(|info| matches!(info.about.purpose, Purpose::Template { .. }));
     let template = template.context("the template is gone")?.id;
     if sandboxes.is_empty() || (sandboxes.len() < SANDBOXES_MAX && dice.roll(3) == 0) {
-        say(&json!({ "begin": "create" }));
-        let (sandbox, _) = node.create(CreateRequest::new(CreateFrom::Snapshot(template))).await?;
-        let id = sandbox.id().to_string();
-        say(&json!({ "done": "create", "id": id }));
-        // What the sandbox must hold from the moment this line is out.
-        tests::guest::shell(
-            &sandbox.link().await?,
-            &format!("echo {id} > /mine; echo {id} > /run/mine; sync"),
-        )
-        .await?;
-        say(&json!({ "done": "mark", "id": id }));
-        return Ok(());
+        return create(node, template, dice.roll(2) == 0).await;
     }
     let sandbox = &sandboxes[dice.roll(sandboxes.len())];
     let id = sandbox.id().to_string();
@@ -110,8 +126,10 @@ async fn step(node: &Node, dice: &mut Dice) -> Result<()> {
     };
     match outcome {
         Ok(()) => say(&json!({ "done": name, "id": id, "phase": sandbox.state().record.phase })),
-        // The rules forbid it in this phase: that is an answer too.
-        Err(node::NodeError::Refused { .. }) => say(&json!({ "refused": name, "id": id })),
+        // The rules forbid it in this phase, or for a sandbox that writes a volume: that is an answer too.
+        Err(NodeError::Refused { .. } | NodeError::HasVolumes(_)) => {
+            say(&json!({ "refused": name, "id": id }))
+        }
         Err(error) => anyhow::bail!("{name} of {id}: {error:?}"),
     }
     Ok(())

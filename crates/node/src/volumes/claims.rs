@@ -19,13 +19,15 @@ use crate::record::unix_ms;
 pub(crate) struct VolumeClaims {
     store: VolumeStore,
     holders: Mutex<Holders>,
+    /// Held while room is counted and taken, so that two promises are not made of one space.
+    sizing: Mutex<()>,
 }
 
 type Holders = HashMap<VolumeId, BTreeMap<SandboxId, AttachMode>>;
 
 impl VolumeClaims {
     pub(crate) fn new(store: VolumeStore) -> Self {
-        Self { store, holders: Mutex::default() }
+        Self { store, holders: Mutex::default(), sizing: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Holders> {
@@ -113,10 +115,10 @@ impl VolumeClaims {
         name: &str,
         bytes: u64,
     ) -> Result<VolumeInfo, NodeError> {
-        let holders = self.lock();
+        let _sizing = self.sizing.lock().unwrap_or_else(PoisonError::into_inner);
         self.require_room(pool, bytes)?;
         let volume = self.store.create(id.as_str(), name, bytes, unix_ms())?;
-        Ok(info(&holders, id.clone(), &volume))
+        Ok(info(&self.lock(), id.clone(), &volume))
     }
 
     /// Makes a volume larger, and tells who writes it. Blocks.
@@ -126,7 +128,7 @@ impl VolumeClaims {
         id: &VolumeId,
         bytes: u64,
     ) -> Result<(VolumeInfo, Option<SandboxId>), NodeError> {
-        let holders = self.lock();
+        let _sizing = self.sizing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.store.get(id.as_str())?;
         if bytes < before.bytes {
             let (mib, min) = (bytes >> 20, before.bytes >> 20);
@@ -134,7 +136,7 @@ impl VolumeClaims {
         }
         self.require_room(pool, bytes - before.bytes)?;
         let volume = self.store.grow(id.as_str(), bytes)?;
-        let info = info(&holders, id.clone(), &volume);
+        let info = info(&self.lock(), id.clone(), &volume);
         let writer = info.attached_to.iter().find(|(_, mode)| *mode == AttachMode::ReadWrite);
         let writer = writer.map(|(sandbox, _)| sandbox.clone());
         Ok((info, writer))
