@@ -26,6 +26,17 @@ if [[ -z $__panda_out ]]; then
   exec {__panda_out}>&1 {__panda_err}>&2
 fi
 
+# Empties the file of a cell that is over. Removing takes a program, so that is done for many at once.
+__panda_files=()
+__panda_forget() {
+  : >|"$__panda_cells/$__panda_cell"
+  __panda_files+=("$__panda_cells/$__panda_cell")
+  if ((${#__panda_files[@]} >= 32)); then
+    command rm -f -- "${__panda_files[@]}"
+    __panda_files=()
+  fi
+} 2>/dev/null
+
 __panda_mark() {
   printf '\x1e%s %s\n' "$__panda_cell" "$1" >&"$__panda_out"
   printf '\x1e%s %s\n' "$__panda_cell" "$1" >&"$__panda_err"
@@ -33,17 +44,20 @@ __panda_mark() {
 
 __panda_exit() {
   local status=$?
-  trap - INT
+  trap '' INT
   [[ $BASHPID == "$$" && -n $__panda_cell ]] || return
   # The cell may have sent its output elsewhere.
   exec >&"$__panda_out" 2>&"$__panda_err" </dev/null
   set +eux
-  # What the cell left in its jobs must not keep this from being the last word.
-  local state=$__panda_cells/$__panda_cell.state
+  local state=$__panda_cells/$__panda_cell.state mask
+  mask=$(umask)
   umask 077
   { alias -p; declare -p; declare -f; } >"$state" 2>/dev/null
   __panda_mark ") $status $__panda_count"
-  command rm -f "$__panda_cells/$__panda_cell"
+  command rm -f -- "$__panda_cells/$__panda_cell" "${__panda_files[@]}"
+  umask "$mask"
+  # A signal that is ignored now could never be caught again.
+  trap - INT
   exec "$BASH" --noprofile --norc "$__panda_self" "$__panda_cells" "$__panda_count" "$state" \
     "$__panda_in" "$__panda_out" "$__panda_err"
 }
@@ -66,7 +80,7 @@ while IFS= read -r -u "$__panda_in" __panda_line; do
   trap '' INT
   exec >&"$__panda_out" 2>&"$__panda_err" </dev/null
   __panda_mark ") $__panda_status $__panda_count"
-  command rm -f "$__panda_cells/$__panda_cell"
+  __panda_forget
   __panda_cell=
 done
 trap - EXIT

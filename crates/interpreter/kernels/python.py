@@ -15,6 +15,7 @@ import signal
 import sys
 import traceback
 import types
+from _thread import RLock
 
 # What a mark may hold; more goes to the cell's file. See README.md.
 INLINE_MAX = 3000
@@ -80,9 +81,10 @@ class Channel:
         self.buffer = b""
         self.cell = None
         self.file = None
-        self.written = 0
         self.shown = 0
         self.shown_bytes = 0
+        # Threads of the user may show things too.
+        self.lock = RLock()
 
     def line(self):
         """The next line; None when nobody will send another."""
@@ -101,7 +103,7 @@ class Channel:
 
     def begin(self, cell):
         self.cell, self.file = cell, None
-        self.written = self.shown = self.shown_bytes = 0
+        self.shown = self.shown_bytes = 0
         for fd in self.outputs:
             flags = fcntl.fcntl(fd, fcntl.F_GETFL)
             fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_NONBLOCK)
@@ -113,12 +115,14 @@ class Channel:
         if len(data) <= INLINE_MAX:
             self.mark("+ " + json, False)
             return
-        path = os.path.join(CELLS, self.cell + ".out")
-        if self.file is None:
-            self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        write_all(self.file, data)
-        self.mark("@ %d %d" % (self.written, len(data)), False)
-        self.written += len(data)
+        with self.lock:
+            if self.file is None:
+                path = os.path.join(CELLS, self.cell + ".out")
+                self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            # Asked for, because an interrupt may have come in the middle of the record before.
+            offset = os.lseek(self.file, 0, os.SEEK_END)
+            write_all(self.file, data)
+            self.mark("@ %d %d" % (offset, len(data)), False)
 
     def show(self, data, main):
         if not data:
@@ -314,8 +318,10 @@ def after_matplotlib(module):
 
 
 def after_display(module):
-    """IPython's `display` prints when no IPython shell runs; ours shows."""
+    """IPython's `display` prints when no IPython shell runs; ours shows. Nothing that was shown is taken back."""
     module.display = display
+    module.update_display = display
+    module.clear_output = lambda wait=False: None
 
 
 HOOKS = {
