@@ -76,7 +76,8 @@ while IFS= read -r -u "$__panda_in" __panda_line; do
   trap 'exit 130' INT
   __panda_mark '('
   source "$__panda_cells/$__panda_cell"
-  __panda_status=$?
+  # A trace is of the cell's own commands, not of what follows here.
+  { __panda_status=$?; set +xv; } 2>/dev/null
   trap '' INT
   exec >&"$__panda_out" 2>&"$__panda_err" </dev/null
   __panda_mark ") $__panda_status $__panda_count"
