@@ -3,4 +3,5 @@
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod local;
+pub(crate) mod serve;
 pub(crate) mod template;

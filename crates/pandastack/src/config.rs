@@ -68,6 +68,65 @@ struct File {
     pool_gib: Option<u64>,
     machines_waiting: Option<usize>,
     networks_prepared: Option<u32>,
+    serve: ServeSettings,
+}
+
+/// Settings of `pandastack serve`, in the table `[serve]` of the settings file.
+#[derive(Debug, Clone, Default, Deserialize, Args)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServeSettings {
+    /// Address and port to listen on [default: 127.0.0.1:8080].
+    #[arg(long, env = "PANDASTACK_LISTEN")]
+    pub(crate) listen: Option<String>,
+    /// Where the API is reached from outside, such as https://sandboxes.example.org; for links [default: as each request came].
+    #[arg(long, env = "PANDASTACK_PUBLIC_URL")]
+    pub(crate) public_url: Option<String>,
+    /// Host under which {port}-{id}.HOST leads to a sandbox [default: localhost and the public URL's host].
+    #[arg(long, env = "PANDASTACK_PREVIEW_HOST_SUFFIX")]
+    pub(crate) preview_host: Option<String>,
+    /// Idle seconds of a sandbox whose caller did not say [default: 3600].
+    #[arg(long, env = "PANDASTACK_DEFAULT_TTL_SECONDS")]
+    pub(crate) default_ttl_seconds: Option<u64>,
+    /// Most idle seconds a caller may ask for [default: 2592000].
+    #[arg(long, env = "PANDASTACK_MAX_TTL_SECONDS")]
+    pub(crate) max_ttl_seconds: Option<u64>,
+    /// What a sandbox reaches when its caller did not say [default: none].
+    #[arg(long, env = "PANDASTACK_NETWORK_DEFAULT", value_enum)]
+    pub(crate) network_default: Option<NetworkSetting>,
+    /// Sandboxes a tenant may have, sleeping ones included [default: 1000].
+    #[arg(long, env = "PANDASTACK_QUOTA_SANDBOXES")]
+    pub(crate) quota_sandboxes: Option<u64>,
+    /// Virtual CPUs a tenant may have [default: 4000].
+    #[arg(long, env = "PANDASTACK_QUOTA_CPUS")]
+    pub(crate) quota_cpus: Option<u64>,
+    /// MiB of memory a tenant's sandboxes may have [default: 4194304].
+    #[arg(long, env = "PANDASTACK_QUOTA_MEMORY_MIB")]
+    pub(crate) quota_memory_mib: Option<u64>,
+    /// Volumes a tenant may have [default: 100].
+    #[arg(long, env = "PANDASTACK_QUOTA_VOLUMES")]
+    pub(crate) quota_volumes: Option<u64>,
+    /// MiB a tenant's volumes may have together [default: 1048576].
+    #[arg(long, env = "PANDASTACK_QUOTA_VOLUME_MIB")]
+    pub(crate) quota_volume_mib: Option<u64>,
+    /// Snapshots a tenant may keep [default: 1000].
+    #[arg(long, env = "PANDASTACK_QUOTA_SNAPSHOTS")]
+    pub(crate) quota_snapshots: Option<u64>,
+    /// Requests a tenant may make at once before it has to slow down [default: 400].
+    #[arg(long, env = "PANDASTACK_RATE_BURST")]
+    pub(crate) rate_burst: Option<u32>,
+    /// Requests a tenant may make per second in the long run [default: 200].
+    #[arg(long, env = "PANDASTACK_RATE_PER_SECOND")]
+    pub(crate) rate_per_second: Option<u32>,
+}
+
+/// What a sandbox reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NetworkSetting {
+    /// Nothing.
+    None,
+    /// Whatever the uplink reaches.
+    All,
 }
 
 /// What was decided.
@@ -76,6 +135,8 @@ pub(crate) struct Settings {
     pub(crate) engine: EngineSetting,
     pub(crate) qemu: Option<PathBuf>,
     pub(crate) node: NodeConfig,
+    /// What the settings file says about `pandastack serve`.
+    pub(crate) serve: ServeSettings,
 }
 
 impl Options {
@@ -118,6 +179,7 @@ impl Options {
             engine: self.engine.or(file.engine).unwrap_or(EngineSetting::Auto),
             qemu: self.qemu.clone().or(file.qemu),
             node,
+            serve: file.serve,
         })
     }
 }

@@ -31,6 +31,8 @@ enum Command {
     Doctor(command::doctor::Arguments),
     /// Show a sandbox at work: create it, run Python in it, fork it, put it to sleep and wake it.
     Demo,
+    /// Serve the API: everything in one process, with nothing else to install.
+    Serve(Box<command::serve::Arguments>),
     /// Build and prepare templates.
     #[command(subcommand)]
     Template(command::template::Command),
@@ -59,6 +61,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         match arguments.command {
             Command::Doctor(doctor) => command::doctor::run(&settings, &doctor, arguments.output),
             Command::Demo => command::demo::run(&settings).await,
+            Command::Serve(serve) => command::serve::run(&settings, *serve).await,
             Command::Template(template) => {
                 command::template::run(&settings, template, arguments.output).await
             }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use domain::SnapshotId;
-use image::template::TemplateSpec;
+use image::template::{TemplateSpec, catalogue};
 use node::{BakeProgress, BakeStage, Node};
 use serde_json::json;
 
@@ -24,11 +24,6 @@ pub(crate) enum Command {
     },
     /// The templates there are.
     List,
-}
-
-/// The templates that come with this program.
-fn catalogue() -> Vec<TemplateSpec> {
-    vec![image::template::base(), image::template::minimal()]
 }
 
 /// A template by its name.

@@ -1,0 +1,121 @@
+//! `pandastack serve`: the API, its database and its node in one process.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use control::{Control, ControlConfig};
+use server::ServerConfig;
+use store::{NetworkMode, SqliteStore};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{NetworkSetting, ServeSettings, Settings};
+use crate::engine::open_node;
+use crate::output;
+
+const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
+/// Holds the first key, for automation. Read from the environment only: arguments are seen by everybody on the host.
+const BOOTSTRAP_KEY: &str = "PANDASTACK_BOOTSTRAP_KEY";
+const DATABASE: &str = "control.db";
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    settings: ServeSettings,
+    /// Templates to prepare right away, such as base.
+    #[arg(long, value_delimiter = ',')]
+    prepare: Vec<String>,
+}
+
+/// Options and environment over the settings file over the usual ones.
+fn control_config(given: &ServeSettings, file: &ServeSettings) -> ControlConfig {
+    let mut config = ControlConfig::default();
+    let set = |into: &mut u64, given: Option<u64>, file: Option<u64>| {
+        if let Some(value) = given.or(file) {
+            *into = value;
+        }
+    };
+    set(&mut config.ttl_seconds_default, given.default_ttl_seconds, file.default_ttl_seconds);
+    set(&mut config.ttl_seconds_max, given.max_ttl_seconds, file.max_ttl_seconds);
+    set(&mut config.quota.sandboxes, given.quota_sandboxes, file.quota_sandboxes);
+    set(&mut config.quota.cpus, given.quota_cpus, file.quota_cpus);
+    set(&mut config.quota.memory_mib, given.quota_memory_mib, file.quota_memory_mib);
+    set(&mut config.quota.volumes, given.quota_volumes, file.quota_volumes);
+    set(&mut config.quota.volume_mib, given.quota_volume_mib, file.quota_volume_mib);
+    set(&mut config.quota.snapshots, given.quota_snapshots, file.quota_snapshots);
+    if let Some(burst) = given.rate_burst.or(file.rate_burst) {
+        config.rate_burst = f64::from(burst);
+    }
+    if let Some(rate) = given.rate_per_second.or(file.rate_per_second) {
+        config.rate_per_second = f64::from(rate);
+    }
+    if let Some(mode) = given.network_default.or(file.network_default) {
+        config.network_default = match mode {
+            NetworkSetting::None => NetworkMode::None,
+            NetworkSetting::All => NetworkMode::All,
+        };
+    }
+    config.public_url = given.public_url.clone().or_else(|| file.public_url.clone());
+    config
+}
+
+/// The host of a URL, without its port.
+fn host(url: &str) -> Option<String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = rest.split(['/', ':']).next().unwrap_or_default();
+    (!host.is_empty()).then(|| host.to_owned())
+}
+
+fn server_config(given: &ServeSettings, file: &ServeSettings, public_url: Option<&str>) -> ServerConfig {
+    let mut config = ServerConfig::default();
+    config.preview_suffixes.extend(public_url.and_then(host));
+    config.preview_suffixes.extend(given.preview_host.clone().or_else(|| file.preview_host.clone()));
+    config
+}
+
+pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let (given, file) = (&arguments.settings, &settings.serve);
+    let address = given.listen.as_deref().or(file.listen.as_deref()).unwrap_or(LISTEN_DEFAULT);
+    // Before anything is touched: an address that is taken is the commonest mistake.
+    let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+    let config = control_config(given, file);
+    let server_config = server_config(given, file, config.public_url.as_deref());
+    let node = open_node(settings).await?;
+    let database = settings.node.data_dir.join(DATABASE);
+    let store = tokio::task::block_in_place(|| SqliteStore::open(&database)).context("open the database")?;
+    let control = Control::open(config, Arc::new(store), node).await.context("start the services")?;
+    let key = std::env::var(BOOTSTRAP_KEY).ok().filter(|key| !key.is_empty());
+    match control.bootstrap(key.as_deref()).await {
+        Ok(Some(made)) if key.is_none() => {
+            output::say("this is the first key; it is shown this once:");
+            output::result(output::Format::Text, &made, || made.clone())?;
+        }
+        Ok(_) => {}
+        Err(error) => bail!("{BOOTSTRAP_KEY}: {error}"),
+    }
+    for name in &arguments.prepare {
+        control.prepare_template(name).map_err(|error| anyhow::anyhow!("{error}"))?;
+    }
+    output::say(format!("serving on http://{}", listener.local_addr()?));
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).context("watch for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("watch for SIGINT")?;
+    let told = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        output::say("finishing what is under way; machines go on running");
+        // Streams that would go on for ever end now, so that connections can.
+        control.closing().cancel();
+        stop.cancel();
+    };
+    let served = async { server::serve(listener, &control, &server_config, stop.clone()).await };
+    let (served, ()) = tokio::join!(served, told);
+    control.close().await;
+    served.context("serve")?;
+    Ok(ExitCode::SUCCESS)
+}
