@@ -7,6 +7,7 @@ use domain::VolumeId;
 use domain::lifecycle::Phase;
 use network::Policy;
 use node::{AttachMode, CreateFrom, CreateRequest, NodeError, VolumeAttachment};
+use tests::base::Contents;
 use tests::{Guest, Lab, LabSettings, in_lab, run, wait};
 
 /// A volume of a test; ids are the test's to choose.
@@ -256,15 +257,9 @@ fn a_new_node_finds_volumes_with_their_sandboxes() -> Result<()> {
         let (running, asleep) = ids;
         let lab = lab.close().await.open().await?;
         let refused = try_create(&lab, vec![reads(&one)]).await.map(drop);
-        ensure!(
-            matches!(&refused, Err(NodeError::VolumeInUse { by, .. }) if *by == running),
-            "{refused:?}"
-        );
+        ensure!(matches!(&refused, Err(NodeError::VolumeInUse { by, .. }) if *by == running), "{refused:?}");
         let deleted = lab.node().volumes().delete(&two).await;
-        ensure!(
-            matches!(&deleted, Err(NodeError::VolumeInUse { by, .. }) if *by == asleep),
-            "{deleted:?}"
-        );
+        ensure!(matches!(&deleted, Err(NodeError::VolumeInUse { by, .. }) if *by == asleep), "{deleted:?}");
         let running = Guest::new(lab.node().sandbox(&running)?);
         let asleep = Guest::new(lab.node().sandbox(&asleep)?);
         ensure!(running.state().record.network == Policy::Open);
@@ -314,5 +309,35 @@ fn what_cannot_be_kept_is_not_promised() -> Result<()> {
         volumes.create(&id, "huge", 5 << 10).await?;
         volumes.delete(&id).await?;
         Ok(())
+    })
+}
+
+#[test]
+fn a_full_host_is_told_to_the_guest_and_stops_nobody() -> Result<()> {
+    run(async || {
+        let settings =
+            LabSettings { pool_bytes: 900 << 20, contents: Contents::Snapshot, ..LabSettings::new("full") };
+        let lab = Lab::open(settings).await?;
+        let data = volume(&lab, "full", 256).await?;
+        let guest = create(&lab, vec![writes(&data)]).await?;
+        guest.shell("mount /dev/vdb /mnt && echo kept > /mnt/word && sync").await?;
+        let filler = lab.pool().join("filler");
+        let file = std::fs::File::create(&filler)?;
+        let space = rustix::fs::statvfs(&filler)?;
+        let bytes = (space.f_bavail * space.f_frsize).saturating_sub(12 << 20);
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
+            .context("fill the pool")?;
+        let wrote = guest.shell("dd if=/dev/urandom of=/mnt/large bs=1M count=60 conv=fsync").await;
+        let wrote = format!("{:#}", wrote.err().context("60 MB went where 12 were left")?);
+        ensure!(wrote.contains("Input/output error") || wrote.contains("No space"), "{wrote}");
+        ensure!(guest.shell("cat /mnt/word; echo alive").await? == "kept\nalive");
+        drop(file);
+        std::fs::remove_file(&filler)?;
+        guest.remove().await?;
+        // With room again the file system is mended by its journal, and what was flushed is there.
+        let next = create(&lab, vec![writes(&data)]).await?;
+        ensure!(next.shell("mount /dev/vdb /mnt && cat /mnt/word").await? == "kept");
+        next.remove().await?;
+        lab.remove().await
     })
 }
