@@ -30,6 +30,11 @@ impl Control {
     /// A sandbox to use: woken if it sleeps.
     pub async fn enter(&self, caller: &Caller, id: &str) -> Result<InUse, ControlError> {
         caller.require(Scope::Write)?;
+        self.enter_to_look(caller, id).await
+    }
+
+    /// A sandbox to look into without changing anything: woken if it sleeps.
+    pub(crate) async fn enter_to_look(&self, caller: &Caller, id: &str) -> Result<InUse, ControlError> {
         let row = self.row(caller, id).await?;
         self.enter_row(row).await
     }

@@ -66,7 +66,7 @@ impl Control {
         path: &str,
     ) -> Result<(InUse, FileReader), ControlError> {
         let path = path_of(path)?;
-        let sandbox = self.enter(caller, id).await?;
+        let sandbox = self.enter_to_look(caller, id).await?;
         let reader = sandbox.link.read_file(path, 0, None).await?;
         Ok((sandbox, reader))
     }
@@ -95,7 +95,7 @@ impl Control {
     ) -> Result<DirectoryListing, ControlError> {
         let text = if path.is_empty() { "/" } else { path };
         let path = path_of(text)?;
-        let sandbox = self.enter(caller, id).await?;
+        let sandbox = self.enter_to_look(caller, id).await?;
         let listing = sandbox.link.list_directory(ListSpec { path, depth: 1 })?;
         let (entries, truncated) = listing.collect(ENTRIES_MAX).await?;
         let entries = entries.into_iter().map(|entry| view(entry, Some(text), None)).collect();
@@ -105,7 +105,7 @@ impl Control {
     /// One file's metadata.
     pub async fn stat(&self, caller: &Caller, id: &str, path: &str) -> Result<FileEntry, ControlError> {
         let guest_path = path_of(path)?;
-        let sandbox = self.enter(caller, id).await?;
+        let sandbox = self.enter_to_look(caller, id).await?;
         Ok(view(sandbox.link.stat(guest_path, Links::Follow).await?, None, Some(path)))
     }
 

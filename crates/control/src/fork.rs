@@ -113,7 +113,6 @@ impl Control {
         boot_ms: f64,
         timings: node::RestoreTimings,
     ) -> Result<(), ControlError> {
-        self.apply_network(&row.id, row.network).await?;
         self.copy_contexts(&parent.id, &row.id).await?;
         self.settle(row, boot_ms, &create_timings(0.0, timings)).await
     }

@@ -92,7 +92,6 @@ impl Control {
         }
         let started = std::time::Instant::now();
         sandbox.wake().await?;
-        self.apply_network(&row.id, row.network).await?;
         self.measurements().woken(started.elapsed());
         self.happened(&row.tenant, &row.id, "sandbox.woken", None).await;
         Ok(())
@@ -102,7 +101,6 @@ impl Control {
     pub async fn start_cold(&self, caller: &Caller, id: &str) -> Result<(), ControlError> {
         self.with_sandbox(caller, id, |control, row, sandbox| async move {
             sandbox.start_cold().await?;
-            control.apply_network(&row.id, row.network).await?;
             control.watch_for_death(&row);
             let payload = json!({ "cold": true });
             control.happened(&row.tenant, &row.id, "sandbox.running", Some(payload)).await;

@@ -90,13 +90,13 @@ impl Control {
 
     /// All processes that were started through the platform: running, and some that ended.
     pub async fn processes(&self, caller: &Caller, id: &str) -> Result<Vec<Process>, ControlError> {
-        let sandbox = self.enter(caller, id).await?;
+        let sandbox = self.enter_to_look(caller, id).await?;
         Ok(sandbox.link.processes().await?.into_iter().map(view).collect())
     }
 
     /// One process.
     pub async fn process(&self, caller: &Caller, id: &str, process: u32) -> Result<Process, ControlError> {
-        let sandbox = self.enter(caller, id).await?;
+        let sandbox = self.enter_to_look(caller, id).await?;
         Ok(view(sandbox.link.process(ProcessId(process)).await?))
     }
 
@@ -134,7 +134,7 @@ impl Control {
         process: u32,
         from: Offsets,
     ) -> Result<(InUse, Following), ControlError> {
-        let sandbox = self.enter(caller, id).await?;
+        let sandbox = self.enter_to_look(caller, id).await?;
         let following = sandbox.link.attach(ProcessId(process), from).await?;
         Ok((sandbox, following))
     }

@@ -1,6 +1,6 @@
 //! Looks for sandboxes that have idled too long, and writes down when each was last used.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::lifecycle::Phase;
 use store::{SandboxRow, Standing};
@@ -11,6 +11,8 @@ use crate::error::ControlError;
 
 /// How often last uses are written down: what a killed server forgets makes a sandbox live that much longer.
 const WRITE_EVERY: Duration = Duration::from_secs(15);
+/// How much longer the pause is than the look that went before it.
+const PAUSE_FACTOR: u32 = 20;
 /// What clients write on the children they explore with, and how long those may idle.
 const EXPLORE: &str = "explore";
 const EXPLORE_TTL: &str = "explore_ttl";
@@ -52,20 +54,23 @@ fn ms(seconds: u64) -> i64 {
 /// Runs until the server goes down.
 pub(crate) async fn run(control: Control) {
     let mut since_written = Duration::ZERO;
-    let every = control.config().reap_every;
+    let mut pause = control.config().reap_every;
     loop {
         tokio::select! {
             () = control.closing().cancelled() => return,
-            () = tokio::time::sleep(every) => {}
+            () = tokio::time::sleep(pause) => {}
         }
-        since_written += every;
+        since_written += pause;
         if since_written >= WRITE_EVERY {
             since_written = Duration::ZERO;
             control.write_activity().await;
         }
+        let started = Instant::now();
         if let Err(error) = control.reap().await {
             tracing::error!(?error, "idle sandboxes could not be looked for");
         }
+        // However many there are, looking costs a small share of the time.
+        pause = control.config().reap_every.max(started.elapsed() * PAUSE_FACTOR);
     }
 }
 

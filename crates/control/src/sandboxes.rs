@@ -66,16 +66,12 @@ impl Control {
         self.sandbox(caller, id).await
     }
 
-    /// Opens or closes a sandbox's network, if it has one now; one that sleeps gets it when it wakes.
+    /// Opens or closes a sandbox's network; one that sleeps gets it when it wakes.
     pub(crate) async fn apply_network(
         &self,
         id: &domain::SandboxId,
         mode: NetworkMode,
     ) -> Result<(), ControlError> {
-        let Ok(sandbox) = self.node().sandbox(id) else { return Ok(()) };
-        if sandbox.state().record.slot.is_none() {
-            return Ok(());
-        }
         Ok(self.node().set_network_policy(id, policy(mode)).await?)
     }
 
