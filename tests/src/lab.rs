@@ -53,18 +53,20 @@ pub(crate) fn runtime() -> &'static Runtime {
 
 /// Runs a test when it is its turn, with a deadline.
 pub fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
-    runtime().block_on(async {
-        let _turn = TURNS.acquire().await?;
-        tokio::time::timeout(TEST_PATIENCE, test()).await.context("the test did not end")?
-    })
+    runtime().block_on(in_turn(test()))
+}
+
+/// Waits for a turn, then for the test, with a deadline.
+pub(crate) async fn in_turn(test: impl Future<Output = Result<()>>) -> Result<()> {
+    let _turn = TURNS.acquire().await?;
+    tokio::time::timeout(TEST_PATIENCE, test).await.context("the test did not end")?
 }
 
 /// Runs a test in the node that all tests of this process share.
 pub fn in_lab(test: impl AsyncFnOnce(&'static Lab) -> Result<()>) -> Result<()> {
     runtime().block_on(async {
         let lab = SHARED.get_or_try_init(|| Lab::open(LabSettings::new("shared"))).await?;
-        let _turn = TURNS.acquire().await?;
-        tokio::time::timeout(TEST_PATIENCE, test(lab)).await.context("the test did not end")?
+        in_turn(test(lab)).await
     })
 }
 

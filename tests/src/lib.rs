@@ -4,6 +4,7 @@
 //! ([`base`]); every test process gets a data directory with a copy of it ([`lab`]). A process that ends in whatever way is
 //! cleaned up after by a janitor that outlives it ([`leftovers`]).
 
+pub mod api;
 pub mod base;
 pub mod cache;
 pub mod census;
@@ -15,5 +16,6 @@ pub mod lab;
 pub mod leftovers;
 pub mod wait;
 
+pub use api::{Api, ApiSettings, in_api};
 pub use guest::Guest;
 pub use lab::{Lab, LabSettings, in_lab, run};

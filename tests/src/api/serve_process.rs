@@ -1,0 +1,141 @@
+//! The real program, `pandastack serve`, in a process of its own: to be killed, or to be driven by other programs.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use machine::ProcessIdentity;
+use rustix::process::Signal;
+
+use crate::api::KEY;
+use crate::api::client::Client;
+use crate::lab::ClosedLab;
+use crate::leftovers::os::signal_process;
+use crate::{cache, command, wait};
+
+/// How long it may take until it serves, on a busy host.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+/// How long it may take to end when told to.
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// The program, built from the sources as they are.
+fn program() -> Result<&'static Path> {
+    if let Some(program) = PROGRAM.get() {
+        return Ok(program);
+    }
+    let build = cache::build_directory()?;
+    let target = build.parent().context("the build is in no directory")?;
+    // `cargo test -p tests` builds this package's programs only.
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let arguments = ["build", "--quiet", "--locked", "--package", "pandastack", "--manifest-path"];
+    let mut arguments: Vec<_> = arguments.iter().map(|text| (*text).into()).collect();
+    arguments.extend([manifest.into_os_string(), "--target-dir".into(), target.as_os_str().to_owned()]);
+    command::run(&cargo, &arguments).context("build the program")?;
+    Ok(PROGRAM.get_or_init(|| target.join("debug/pandastack")))
+}
+
+/// A server in a process of its own. Killed when dropped; its machines are left to whoever owns the data directory.
+pub struct ServeProcess {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl ServeProcess {
+    /// Starts it on a data directory, on a port of its own, and waits until it is healthy.
+    pub async fn start(lab: &mut ClosedLab, options: &[&str]) -> Result<Self> {
+        let program = tokio::task::block_in_place(program)?;
+        // Found once for all data directories of the test runs.
+        let probe = lab.data_dir().join("host-probe.json");
+        if !probe.exists() {
+            drop(std::fs::copy(cache::directory()?.join("host-probe.json"), &probe));
+        }
+        let addresses = lab.config().addresses.to_string();
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--addresses", &addresses, "--pool-gib", "8"])
+            .args(["--machines-waiting", "0", "--networks-prepared", "0", "--data-dir"])
+            .arg(lab.data_dir())
+            .args(options)
+            .env("PANDASTACK_BOOTSTRAP_KEY", KEY)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        let errors = child.stderr.take().context("it has no standard error")?;
+        let address = tokio::task::spawn_blocking(move || find_address(errors));
+        let found = tokio::time::timeout(START_PATIENCE, address).await;
+        let mut process = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        process.address = found.context("it does not say where it serves")???;
+        let client = process.client().without_key();
+        wait::until_async("it is healthy", START_PATIENCE, async || {
+            Ok(client.get("/healthz").await.is_ok_and(|answer| answer.status == 200))
+        })
+        .await?;
+        Ok(process)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A client with the first tenant's key.
+    pub fn client(&self) -> Client {
+        Client::new(self.address, Some(KEY))
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it at once, as a crash or a lack of memory would.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill().context("kill the server")?;
+        self.child.wait().context("wait for the server").map(drop)
+    }
+
+    /// Tells it to stop and waits until it has.
+    pub async fn stop(mut self) -> Result<()> {
+        signal_process(ProcessIdentity::of(self.child.id())?, Signal::TERM)?;
+        let mut status = None;
+        wait::until("the server stops", STOP_PATIENCE, || {
+            status = self.child.try_wait().ok().flatten();
+            status.is_some()
+        })
+        .await?;
+        ensure!(status.is_some_and(|status| status.success()), "it ended with {status:?}");
+        Ok(())
+    }
+}
+
+impl Drop for ServeProcess {
+    fn drop(&mut self) {
+        // Ended already is fine.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Reads what it says until it says where it serves; the rest is read and dropped, so that it never waits for a reader.
+fn find_address(errors: impl std::io::Read + Send + 'static) -> Result<SocketAddr> {
+    let mut lines = BufReader::new(errors).lines();
+    let mut said = String::new();
+    for line in lines.by_ref().map_while(Result::ok) {
+        if let Some((_, address)) = line.split_once("serving on http://") {
+            let address = address.trim().parse().context("understand where it serves")?;
+            std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+            return Ok(address);
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    bail!("the server ended: {said}")
+}
