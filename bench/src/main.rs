@@ -5,12 +5,14 @@
 //! it, because absolute times say more about the host than about us. Failures are counted, never dropped.
 
 mod blocks;
+mod client;
 mod density;
 mod floor;
 mod fork;
 mod guest;
 mod restore;
 mod samples;
+mod service;
 mod setup;
 mod sleep;
 
@@ -60,6 +62,8 @@ enum Instead {
     /// Blocks of guest code an emulator translates until the guest has confirmed who it is. Does not depend on how busy the host
     /// is.
     Blocks(blocks::Blocks),
+    /// What the HTTP service adds to the node library.
+    Service(service::Service),
 }
 
 #[tokio::main]
@@ -69,6 +73,12 @@ async fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
     let arguments = Arguments::parse();
+    if let Some(Instead::Service(service)) = &arguments.instead {
+        let bench = Bench::open(&arguments, 3).await?;
+        let measured = service::measure(&bench, &arguments.template, service).await;
+        bench.close().await;
+        return write(&arguments, &json!({ "host": host::host_facts(), "service": measured? }));
+    }
     if let Some(Instead::Blocks(blocks)) = &arguments.instead {
         let bench = Bench::open(&arguments, 0).await?;
         let counted = blocks::count(&bench, blocks).await;
