@@ -68,4 +68,14 @@ impl Control {
         self.rates().take(&token.tenant)?;
         Ok(Caller { tenant: token.tenant, token: token.prefix, scope: token.scope })
     }
+
+    /// Whether a caller that was let in earlier would be let in now. For connections that last.
+    pub async fn authenticate_again(&self, caller: &Caller) -> Result<(), ControlError> {
+        let tokens = self.store().tokens(&caller.tenant).await?;
+        let now = now_ms();
+        let works = |token: &TokenRow| {
+            token.prefix == caller.token && token.expires_ms.is_none_or(|expires| expires > now)
+        };
+        if tokens.iter().any(works) { Ok(()) } else { Err(unauthorized()) }
+    }
 }

@@ -9,7 +9,6 @@ use contract::interpreter::{
 };
 use contract::time::rfc3339;
 use domain::SandboxId;
-use guest_link::client::Process;
 use interpreter::{
     Cell, Context, ContextHandle, ContextSpec, ContextState, Ending, Language, LanguageServer, OnceError,
     OnceLanguage, RunError, RunResult, ServerError, StartError, run_once, start_server,
@@ -17,6 +16,7 @@ use interpreter::{
 use store::{ReplRow, SandboxRow};
 
 use crate::access::InUse;
+use crate::attended::{Attended, Farewell};
 use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::{Control, random};
@@ -256,16 +256,18 @@ impl Control {
         interpreter::language_servers().iter().map(|server| server.language.to_owned()).collect()
     }
 
-    /// Starts a language server in a sandbox. An unknown language is refused before the sandbox is touched.
-    pub async fn language_server(
+    /// The language servers of a language, wherever they may be installed.
+    pub fn find_language_server(&self, language: &str) -> Result<LanguageServer, ControlError> {
+        Ok(LanguageServer::find(language)?)
+    }
+
+    /// Starts a language server in a sandbox. It ends when it is no longer attended to.
+    pub async fn start_language_server(
         &self,
-        caller: &Caller,
-        id: &str,
-        language: &str,
-    ) -> Result<(InUse, Process), ControlError> {
-        let server = LanguageServer::find(language)?;
-        let sandbox = self.enter(caller, id).await?;
+        sandbox: InUse,
+        server: LanguageServer,
+    ) -> Result<Attended, ControlError> {
         let process = start_server(&sandbox.link, server, None).await?;
-        Ok((sandbox, process))
+        Ok(Attended::new(self, sandbox, process, Farewell::Terminate))
     }
 }

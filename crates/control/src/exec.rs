@@ -9,6 +9,7 @@ use guest_link::client::{CallError, ExecLimits, Process};
 use guest_link::message::{Exit, ProcessSpec, User};
 
 use crate::access::InUse;
+use crate::attended::{Attended, Farewell};
 use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
@@ -28,7 +29,7 @@ pub struct ExecStream {
     pub process: Process,
     /// Its deadline, for error texts.
     pub timeout: Option<Duration>,
-    _sandbox: InUse,
+    sandbox: InUse,
 }
 
 /// Seconds as a caller gave them.
@@ -141,16 +142,15 @@ impl Control {
         self.start_stream(sandbox, &mut request).await
     }
 
-    /// Starts one of many commands in a sandbox that is in use already.
-    pub async fn exec_stream_again(
+    /// Starts a command that is killed when it is no longer attended to; also its deadline, for error texts.
+    pub async fn exec_attended(
         &self,
         caller: &Caller,
-        sandbox: &InUse,
-        mut request: ExecRequest,
-    ) -> Result<ExecStream, ControlError> {
-        check(&request)?;
-        let sandbox = self.enter(caller, sandbox.id()).await?;
-        self.start_stream(sandbox, &mut request).await
+        id: &str,
+        request: ExecRequest,
+    ) -> Result<(Attended, Option<Duration>), ControlError> {
+        let ExecStream { process, timeout, sandbox } = self.exec_stream(caller, id, request).await?;
+        Ok((Attended::new(self, sandbox, process, Farewell::Kill), timeout))
     }
 
     async fn start_stream(
@@ -172,7 +172,7 @@ impl Control {
                 }
             });
         }
-        Ok(ExecStream { process, timeout, _sandbox: sandbox })
+        Ok(ExecStream { process, timeout, sandbox })
     }
 
     /// The guest keeps the deadline; this one is for a guest that does not.

@@ -11,6 +11,7 @@
 
 mod access;
 mod activity;
+mod attended;
 mod audit;
 mod authenticate;
 mod caller;
@@ -38,11 +39,13 @@ mod recovery;
 mod sandboxes;
 mod snapshots;
 mod templates;
+mod terminal;
 mod tokens;
 mod view;
 mod volumes;
 
 pub use access::InUse;
+pub use attended::{Attended, Farewell, Resizer};
 pub use caller::Caller;
 pub use config::ControlConfig;
 pub use control::{Control, OpenError};
@@ -51,3 +54,4 @@ pub use events::EventStream;
 pub use exec::{EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
 pub use measure::Measurements;
 pub use preview::{PreviewGrant, PreviewTarget};
+pub use terminal::ShellRequest;

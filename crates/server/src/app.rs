@@ -13,8 +13,9 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::answer::Failed;
 use crate::{
-    auth, contexts, docs, events, exec, files, forks, identity, lifecycle, logs, metrics, operations, ports,
-    processes, request_id, sandboxes, snapshots, templates, volumes,
+    auth, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server, lifecycle,
+    logs, metrics, operations, ports, processes, request_id, sandboxes, snapshots, templates, terminal,
+    volumes,
 };
 
 #[derive(OpenApi)]
@@ -48,6 +49,9 @@ fn with_key() -> OpenApiRouter<Control> {
         .merge(sandboxes::routes())
         .merge(lifecycle::routes())
         .merge(exec::routes())
+        .merge(exec_socket::routes())
+        .merge(terminal::routes())
+        .merge(language_server::routes())
         .merge(processes::routes())
         .merge(files::routes())
         .merge(contexts::routes())

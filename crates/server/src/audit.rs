@@ -1,4 +1,4 @@
-//! Which requests are written into the audit log: all that could have changed something.
+//! Which requests are written into the audit log: all that could have changed something, opened WebSockets among them.
 
 use axum::http::{Method, StatusCode};
 use control::{Caller, Control};
@@ -16,7 +16,8 @@ pub(crate) async fn note(
     path: &str,
     status: StatusCode,
 ) {
-    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+    let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    if looks && status != StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
     let cut = path.char_indices().take_while(|(at, _)| *at < PATH_BYTES_MAX).last();

@@ -1,0 +1,132 @@
+//! Processes that belong to a connection: when the connection goes, they go.
+
+use std::time::Duration;
+
+use guest_link::client::{CallError, Link, Process, ProcessEvent, ProcessInput};
+use guest_link::message::{Offsets, ProcessId, SignalScope, TerminalSize};
+use tokio::runtime::Handle;
+use tokio_util::task::task_tracker::TrackedFuture;
+
+use crate::access::InUse;
+use crate::control::Control;
+use crate::error::ControlError;
+
+const HANG_UP: i32 = 1;
+const KILL: i32 = 9;
+const TERMINATE: i32 = 15;
+const CONTINUE: i32 = 18;
+/// How long a process gets between being asked to end and being killed.
+const LEAVE_TO_END: Duration = Duration::from_secs(5);
+
+/// How a process is told that nobody attends to it any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Farewell {
+    /// As when a modem hangs up: shells pass it on to their jobs. One that ignores it is killed.
+    HangUp,
+    /// Asked to end, then killed.
+    Terminate,
+    /// Killed. One that runs when the server goes down is left alone: it can be followed again once the server is back.
+    Kill,
+}
+
+/// A process and the sandbox it runs in, which is not idle meanwhile. Dropping it ends the process and its group, unless it has
+/// ended already.
+pub struct Attended {
+    process: Process,
+    farewell: Farewell,
+    over: bool,
+    control: Control,
+    sandbox: Option<InUse>,
+}
+
+impl Attended {
+    pub(crate) fn new(control: &Control, sandbox: InUse, process: Process, farewell: Farewell) -> Self {
+        Self { process, farewell, over: false, control: control.clone(), sandbox: Some(sandbox) }
+    }
+
+    /// What it did next. The future may be dropped without loss.
+    pub async fn next(&mut self) -> Result<ProcessEvent, ControlError> {
+        let event = self.process.next().await;
+        self.over |= matches!(event, Ok(ProcessEvent::Exited(_)));
+        Ok(event?)
+    }
+
+    /// The way to its standard input, once.
+    pub fn take_input(&mut self) -> Option<ProcessInput> {
+        self.process.take_input()
+    }
+
+    /// What changes its terminal's size, from wherever that is learned of.
+    pub fn resizer(&self) -> Resizer {
+        Resizer { link: self.process.link().clone(), process: self.process.id() }
+    }
+
+    /// Kills it and its group; how it ended is still to be read.
+    pub async fn kill(&self) -> Result<(), ControlError> {
+        Ok(self.process.link().signal(self.process.id(), KILL, SignalScope::Group).await?)
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        let stays = self.farewell == Farewell::Kill && self.control.closing().is_cancelled();
+        if self.over || stays {
+            return;
+        }
+        // Outside a runtime nothing can be said to a guest any more.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (link, id, farewell) = (self.process.link().clone(), self.process.id(), self.farewell);
+        let sandbox = self.sandbox.take();
+        let work = async move {
+            let _sandbox = sandbox;
+            // A guest that cannot be told sleeps or is gone.
+            if let Err(error) = part(&link, id, farewell).await {
+                tracing::debug!(%error, "a process that nobody attends to could not be ended");
+            }
+        };
+        self.control.tasks().spawn_on(work, &runtime);
+    }
+}
+
+impl Control {
+    /// Work that a server waits for when it goes down; it must watch [`Control::closing`] and end by itself.
+    pub fn tracked<F: Future>(&self, work: F) -> TrackedFuture<F> {
+        self.tasks().track_future(work)
+    }
+}
+
+async fn part(link: &Link, id: ProcessId, farewell: Farewell) -> Result<(), CallError> {
+    let signal = match farewell {
+        Farewell::HangUp => HANG_UP,
+        Farewell::Terminate => TERMINATE,
+        Farewell::Kill => KILL,
+    };
+    link.signal(id, signal, SignalScope::Group).await?;
+    if farewell == Farewell::Kill {
+        return Ok(());
+    }
+    // One that was stopped could not heed it.
+    link.signal(id, CONTINUE, SignalScope::Group).await?;
+    let ended = async {
+        let mut process = link.attach(id, Offsets::NOW).await?;
+        while !matches!(process.next().await?, ProcessEvent::Exited(_)) {}
+        Ok::<_, CallError>(())
+    };
+    match tokio::time::timeout(LEAVE_TO_END, ended).await {
+        Ok(outcome) => outcome,
+        Err(_) => link.signal(id, KILL, SignalScope::Group).await,
+    }
+}
+
+/// Changes the size of one process's terminal.
+pub struct Resizer {
+    link: Link,
+    process: ProcessId,
+}
+
+impl Resizer {
+    /// Changes it.
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
+        Ok(self.link.resize(self.process, size).await?)
+    }
+}
