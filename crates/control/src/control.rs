@@ -172,6 +172,18 @@ impl Control {
         &self.inner.tasks
     }
 
+    /// Looks after what belongs to no request any more, such as a connection that became a WebSocket. It is cut off when the server
+    /// goes down.
+    pub fn attend(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let closing = self.inner.closing.clone();
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = closing.cancelled() => {}
+            }
+        });
+    }
+
     /// Runs work to its end even when the caller goes away.
     pub(crate) async fn finish<T: Send + 'static>(
         &self,

@@ -1,6 +1,7 @@
 //! Ports of sandboxes: those that something listens on, and those that the caller named.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use contract::port::{AddPort, Port};
 use guest_link::client::{Connection, LinkError};
@@ -16,6 +17,8 @@ use crate::names;
 const SSH: u16 = 22;
 /// Ports that hold data rather than pages. Whoever knows a sandbox's address reaches them only after its owner named them.
 const DATA_PORTS: [u16; 12] = [2375, 2376, 3306, 5432, 5433, 5544, 6379, 6432, 9042, 9200, 11211, 27017];
+/// How long a guest may take to open a connection to itself; it does when a program does not accept what waits for it.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Most ports named on one sandbox.
 const NAMED_MAX: usize = 64;
 
@@ -28,6 +31,14 @@ fn port(row: &SandboxRow, number: u16, listening: bool) -> Port {
         listening,
         proxy_url: format!("/v1/sandboxes/{}/proxy/{number}/", row.id),
     }
+}
+
+/// To whoever asks a program in a sandbox it does not matter why that cannot answer: it does not run.
+pub(crate) fn not_running(mut error: ControlError) -> ControlError {
+    if error.kind == Kind::Conflict {
+        error.kind = Kind::Unavailable;
+    }
+    error
 }
 
 /// Whether whoever knows a sandbox's address may reach a port of it without a key.
@@ -89,7 +100,7 @@ impl Control {
         port: u16,
     ) -> Result<(InUse, Connection), ControlError> {
         names::port(i64::from(port))?;
-        let sandbox = self.enter(caller, id).await?;
+        let sandbox = self.enter(caller, id).await.map_err(not_running)?;
         self.connect_in(sandbox, port).await
     }
 
@@ -99,7 +110,12 @@ impl Control {
         port: u16,
     ) -> Result<(InUse, Connection), ControlError> {
         use guest_link::client::CallError;
-        match sandbox.link.connect(None, port).await {
+        let connecting = tokio::time::timeout(CONNECT_PATIENCE, sandbox.link.connect(None, port));
+        let Ok(connected) = connecting.await else {
+            let message = "upstream: the program in the sandbox takes no connections at the moment";
+            return Err(ControlError::new(Kind::Timeout, message));
+        };
+        match connected {
             Ok(connection) => Ok((sandbox, connection)),
             Err(CallError::Link(LinkError::Closed | LinkError::Io(_))) => {
                 Err(ControlError::new(Kind::Unavailable, "the sandbox stopped answering"))

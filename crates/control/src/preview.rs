@@ -19,7 +19,7 @@ use crate::clock::now_ms;
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
 use crate::names;
-use crate::ports::open_to_the_world;
+use crate::ports::{not_running, open_to_the_world};
 
 const TTL_SECONDS_DEFAULT: i64 = 3600;
 const TTL_SECONDS_MAX: i64 = 604_800;
@@ -106,7 +106,8 @@ fn within(granted: &[String], path: &str) -> bool {
         .replace("%2f", "/")
         .replace("%5c", "/")
         .replace('\\', "/");
-    if lower.split('/').any(|part| part == "..") {
+    // Some programs drop what follows a semicolon from each part.
+    if lower.split('/').any(|part| part.split(';').next() == Some("..")) {
         return false;
     }
     granted.iter().any(|prefix| {
@@ -120,6 +121,12 @@ impl PreviewGrant {
     #[must_use]
     pub fn covers(&self, path: &str) -> bool {
         within(&self.paths, path)
+    }
+
+    /// Whether the link is good for some paths only.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        !self.paths.is_empty()
     }
 }
 
@@ -181,7 +188,7 @@ impl Control {
         let row = self.store().sandbox(&grant.sandbox).await?;
         let row = row.filter(|row| row.tenant == grant.tenant);
         let row = row.ok_or_else(|| names::no_sandbox(grant.sandbox.as_str()))?;
-        let sandbox = self.enter_row(row).await?;
+        let sandbox = self.enter_row(row).await.map_err(not_running)?;
         self.connect_in(sandbox, grant.port).await
     }
 
@@ -194,7 +201,7 @@ impl Control {
             return Err(ControlError::forbidden(message)
                 .hint("its owner opens it by naming it: POST /v1/sandboxes/{id}/ports"));
         }
-        let sandbox = self.enter_row(row).await?;
+        let sandbox = self.enter_row(row).await.map_err(not_running)?;
         self.connect_in(sandbox, target.port).await
     }
 }
@@ -236,9 +243,18 @@ mod tests {
         for path in ["/app", "/app/", "/app/a/b"] {
             assert!(grant.covers(path), "{path}");
         }
-        for path in
-            ["/", "/application", "/app/../secret", "/app/%2e%2E/secret", "/app/..%2fsecret", "/app\\..\\x"]
-        {
+        for path in [
+            "/",
+            "/application",
+            "/%61pp/../app",
+            "/app/..;a=b/secret",
+            "/app/%2e.",
+            "//app",
+            "/app/../secret",
+            "/app/%2e%2E/secret",
+            "/app/..%2fsecret",
+            "/app\\..\\x",
+        ] {
             assert!(!grant.covers(path), "{path}");
         }
     }

@@ -14,8 +14,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::answer::Failed;
 use crate::{
     auth, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server, lifecycle,
-    logs, metrics, operations, ports, processes, request_id, sandboxes, snapshots, templates, terminal,
-    volumes,
+    logs, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes, snapshots, templates,
+    terminal, volumes,
 };
 
 #[derive(OpenApi)]
@@ -58,6 +58,7 @@ fn with_key() -> OpenApiRouter<Control> {
         .merge(snapshots::routes())
         .merge(forks::routes())
         .merge(ports::routes())
+        .merge(proxy::routes())
         .merge(volumes::routes())
         .merge(templates::routes())
         .merge(logs::routes())
@@ -72,6 +73,7 @@ pub fn openapi() -> Document {
     let (_, document) = OpenApiRouter::with_openapi(About::openapi())
         .merge(with_key())
         .merge(operations::routes())
+        .merge(preview::routes())
         .split_for_parts();
     complete(document)
 }
@@ -120,6 +122,8 @@ pub fn router(control: &Control) -> Router {
     let (protected, _) = with_key().split_for_parts();
     let protected = protected.layer(from_fn_with_state(control.clone(), auth::layer));
     let (open, _) = operations::routes().split_for_parts();
+    let (previews, _) = preview::routes().split_for_parts();
+    let previews = previews.layer(DefaultBodyLimit::disable()).layer(from_fn(docs::no_panics));
     Router::new()
         .merge(protected)
         .merge(open)
@@ -129,5 +133,7 @@ pub fn router(control: &Control) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(docs::no_panics))
         .layer(from_fn_with_state(control.clone(), request_id::layer))
+        // Answers of guests are theirs: nothing of the API's is put around them.
+        .merge(previews)
         .with_state(control.clone())
 }

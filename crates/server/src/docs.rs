@@ -33,7 +33,12 @@ async fn readable() -> Html<&'static str> {
 
 /// A defect in one handler answers 500 like any other failure, rather than cutting the connection.
 pub(crate) async fn no_panics(request: Request, next: Next) -> Response {
-    match std::panic::AssertUnwindSafe(next.run(request)).catch_unwind().await {
+    without_panic(next.run(request)).await
+}
+
+/// The answer, or 500 where making it panicked.
+pub(crate) async fn without_panic(answer: impl Future<Output = Response>) -> Response {
+    match std::panic::AssertUnwindSafe(answer).catch_unwind().await {
         Ok(response) => response,
         Err(_) => Failed(ControlError::internal("a handler panicked")).into_response(),
     }

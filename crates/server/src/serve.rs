@@ -8,6 +8,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::router;
+use crate::forward::GUEST_PATIENCE;
+use crate::preview_host;
 
 /// Settings of the server.
 #[derive(Debug, Clone)]
@@ -16,6 +18,8 @@ pub struct ServerConfig {
     pub preview_suffixes: Vec<String>,
     /// How long a client may take to send its request's head.
     pub head_patience: Duration,
+    /// How long a program in a guest may take to begin its answer to a request that is passed on to it.
+    pub guest_patience: Duration,
     /// How long requests that are under way get when the server stops.
     pub drain_patience: Duration,
 }
@@ -25,6 +29,7 @@ impl Default for ServerConfig {
         Self {
             preview_suffixes: vec!["localhost".to_owned()],
             head_patience: Duration::from_secs(20),
+            guest_patience: GUEST_PATIENCE,
             drain_patience: Duration::from_secs(20),
         }
     }
@@ -37,6 +42,6 @@ pub async fn serve(
     config: &ServerConfig,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let app: Router = router(control);
+    let app: Router = preview_host::in_front(router(control), control, &config.preview_suffixes);
     crate::connections::run(listener, app, config, stop).await
 }

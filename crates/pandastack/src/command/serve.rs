@@ -71,7 +71,11 @@ fn host(url: &str) -> Option<String> {
 
 fn server_config(given: &ServeSettings, file: &ServeSettings, public_url: Option<&str>) -> ServerConfig {
     let mut config = ServerConfig::default();
-    config.preview_suffixes.extend(public_url.and_then(host));
+    let public = public_url.and_then(host);
+    // Published clients leave out a leading `api.` when they make a preview's host name.
+    let without_api = public.as_deref().and_then(|host| host.strip_prefix("api.")).map(str::to_owned);
+    config.preview_suffixes.extend(public);
+    config.preview_suffixes.extend(without_api);
     config.preview_suffixes.extend(given.preview_host.clone().or_else(|| file.preview_host.clone()));
     config
 }
