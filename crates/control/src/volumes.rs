@@ -124,11 +124,18 @@ impl Control {
         if size_mib < row.size_mib {
             return Err(ControlError::invalid("volumes only grow; size_mb is smaller than the volume is"));
         }
+        let quota = self.quota(&caller.tenant).await?;
         let control = self.clone();
         self.finish(async move {
-            let info = control.node().volumes().grow(&row.id, size_mib).await?;
-            control.store().change_volume(&row.id, size_mib, Standing::Live).await?;
-            row.size_mib = size_mib;
+            // What is wanted is counted before it is done, and what came of it is written down whichever way it ended.
+            if !control.store().grow_volume(&row.id, size_mib, &quota).await? {
+                return Err(no_volume(&row.name));
+            }
+            let grown = control.node().volumes().grow(&row.id, size_mib).await;
+            let info = control.node().volumes().get(&row.id)?;
+            row.size_mib = info.size_bytes >> 20;
+            control.store().change_volume(&row.id, row.size_mib, Standing::Live).await?;
+            grown?;
             Ok(view(&row, Some(&info)))
         })
         .await
@@ -168,12 +175,18 @@ impl Control {
         Ok(attached)
     }
 
-    /// After a start: volumes that were being made are removed, those whose bytes are gone are told.
+    /// After a start: volumes that were being made are removed, sizes are set right, those whose bytes are gone are told.
     pub(crate) async fn recover_volumes(&self) -> Result<(), StoreError> {
         for row in self.store().all_volumes().await? {
-            let there = self.node().volumes().get(&row.id).is_ok();
-            match (row.standing, there) {
-                (Standing::Live, true) => {}
+            let info = self.node().volumes().get(&row.id).ok();
+            match (row.standing, info.is_some()) {
+                (Standing::Live, true) => {
+                    // Less when the server ended between counting a growth and doing it.
+                    let size_mib = info.map_or(row.size_mib, |info| info.size_bytes >> 20);
+                    if size_mib != row.size_mib {
+                        self.store().change_volume(&row.id, size_mib, Standing::Live).await?;
+                    }
+                }
                 (Standing::Live, false) => {
                     tracing::error!(volume.id = %row.id, "the bytes of a volume are gone")
                 }

@@ -88,6 +88,8 @@ pub trait Store: Send + Sync + 'static {
         size_mib: u64,
         standing: Standing,
     ) -> Result<bool, StoreError>;
+    /// Makes a volume larger, never smaller. [`StoreError::Quota`] beyond the tenant's limits, `false` when it is not there.
+    async fn grow_volume(&self, id: &VolumeId, size_mib: u64, quota: &Quota) -> Result<bool, StoreError>;
     /// Forgets a volume.
     async fn remove_volume(&self, id: &VolumeId) -> Result<bool, StoreError>;
 

@@ -200,6 +200,11 @@ impl Store for SqliteStore {
         self.writer.ask(Power, move |db| volumes::change_one(db, &id, size_mib, standing)).await
     }
 
+    async fn grow_volume(&self, id: &VolumeId, size_mib: u64, quota: &Quota) -> Result<bool, StoreError> {
+        let (id, quota) = (id.clone(), quota.clone());
+        self.writer.ask(Power, move |db| volumes::grow_one(db, &id, size_mib, &quota)).await
+    }
+
     async fn remove_volume(&self, id: &VolumeId) -> Result<bool, StoreError> {
         let id = id.clone();
         self.writer.ask(Power, move |db| volumes::remove(db, &id)).await

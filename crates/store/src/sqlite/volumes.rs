@@ -37,9 +37,14 @@ pub(super) fn add_one(db: &Connection, row: &VolumeRow, quota: &Quota) -> Result
         row.created_ms
     ];
     add(db, statement, parameters, "a volume of that name")?;
-    // Counted with the new one in it; a refusal undoes the insert. A name that is taken is the better answer, so it comes first.
+    // A name that is taken is the better answer, so it comes first.
+    within(db, &row.tenant, quota)
+}
+
+/// Refuses what a tenant has now; that undoes what was changed before.
+fn within(db: &Connection, tenant: &TenantId, quota: &Quota) -> Result<(), StoreError> {
     let sizes = "SELECT size_mib FROM volumes WHERE tenant = ?1";
-    let sizes = all(db, sizes, [row.tenant.as_str()], |row| Ok(row.get::<_, Bits>(0)?.0))?;
+    let sizes = all(db, sizes, [tenant.as_str()], |row| Ok(row.get::<_, Bits>(0)?.0))?;
     if sizes.len() as u64 > quota.volumes {
         return Err(StoreError::Quota { what: "volumes", limit: quota.volumes });
     }
@@ -70,6 +75,18 @@ pub(super) fn change_one(
 ) -> Result<bool, StoreError> {
     let statement = "UPDATE volumes SET size_mib = ?2, standing = ?3 WHERE id = ?1";
     change(db, statement, params![id.as_str(), Bits(size_mib), standing])
+}
+
+pub(super) fn grow_one(
+    db: &Connection,
+    id: &VolumeId,
+    size_mib: u64,
+    quota: &Quota,
+) -> Result<bool, StoreError> {
+    let Some(row) = first(db, select!("WHERE id = ?1"), [id.as_str()], parse)? else { return Ok(false) };
+    change_one(db, id, size_mib.max(row.size_mib), row.standing)?;
+    within(db, &row.tenant, quota)?;
+    Ok(true)
 }
 
 pub(super) fn remove(db: &Connection, id: &VolumeId) -> Result<bool, StoreError> {

@@ -58,6 +58,17 @@ pub(crate) async fn volumes_have_limits(store: &dyn Store) {
     }
     large.size_mib = 150;
     store.add_volume(large, &quota).await.unwrap();
+    let one = volume("a", 1, "one").id;
+    for size_mib in [101, u64::MAX] {
+        assert_eq!(limit(store.grow_volume(&one, size_mib, &quota).await), Some(("MiB of volumes", 250)));
+    }
+    assert!(store.grow_volume(&one, 50, &quota).await.unwrap(), "a smaller size changes nothing");
+    let size = async || store.volume(&tenant_id("a"), "one").await.unwrap().unwrap().size_mib;
+    assert_eq!(size().await, 100);
+    assert!(store.grow_volume(&one, 120, &plenty()).await.unwrap());
+    assert_eq!(size().await, 120);
+    assert!(store.change_volume(&one, 100, Standing::Live).await.unwrap());
+    assert!(!store.grow_volume(&VolumeId::parse("v9").unwrap(), 1, &quota).await.unwrap());
     let none = Quota { volumes: 2, ..plenty() };
     assert_eq!(limit(store.add_volume(volume("a", 3, "three"), &none).await), Some(("volumes", 2)));
     store.add_volume(volume("b", 3, "three"), &quota).await.unwrap();
