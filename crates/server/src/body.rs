@@ -27,11 +27,18 @@ async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Failed> {
         let message = format!("the body is larger than {JSON_BYTES_MAX} bytes, or was cut off");
         ControlError::new(Kind::TooLarge, message)
     })?;
-    let text: &[u8] = match bytes.trim_ascii() {
-        b"" | b"null" => b"{}",
+    // All of it, unknown fields included.
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|error| ControlError::invalid(format!("the body is not UTF-8: {error}")))?;
+    let text = match text.trim_ascii() {
+        "" | "null" => "{}",
         text => text,
     };
-    serde_json::from_slice(text).map_err(|error| {
+    // A list would be taken for an object's fields in their order.
+    if !text.starts_with('{') {
+        return Err(ControlError::invalid("the body must be a JSON object").into());
+    }
+    serde_json::from_str(text).map_err(|error| {
         ControlError::invalid(format!("the body is not the JSON expected here: {error}")).into()
     })
 }

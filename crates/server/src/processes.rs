@@ -86,7 +86,12 @@ async fn output(
     let (sandbox, mut process) = control.follow_process(&caller, &id, process, from).await?;
     Ok(stream_events(move |events| async move {
         let _sandbox = sandbox;
-        let _ = match follow(&events, &mut process).await {
+        // It can be followed again from where this ends, so a server that stops does not wait for it.
+        let ended = tokio::select! {
+            ended = follow(&events, &mut process) => ended,
+            () = control.closing().cancelled() => Ok(Err("the server is shutting down".to_owned())),
+        };
+        let _ = match ended {
             Ok(Ok(exit)) => events.send("exit", &json!({ "exit_code": exit.status.shell_code() })).await,
             Ok(Err(text)) => events.send("error", &json!({ "error": text })).await,
             Err(ReaderGone) => Err(ReaderGone),
