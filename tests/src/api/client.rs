@@ -22,6 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What is sent with a request.
 pub type Payload = BoxBody<Bytes, std::convert::Infallible>;
 
+/// No body.
+pub fn nothing() -> Payload {
+    Empty::new().boxed()
+}
+
 /// Speaks to one server with one key, or none.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -103,7 +108,7 @@ impl Client {
     pub async fn request(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer> {
         match body {
             Some(body) => self.bytes(method, path, "application/json", body.to_string()).await,
-            None => self.read(self.send(method, path, &[], Empty::new().boxed()).await?).await,
+            None => self.read(self.send(method, path, &[], nothing()).await?).await,
         }
     }
 
@@ -190,7 +195,7 @@ impl Client {
                 vec![(CONTENT_TYPE.as_str(), "application/json")],
                 Full::new(body.to_string().into()).boxed(),
             ),
-            None => (Vec::new(), Empty::new().boxed()),
+            None => (Vec::new(), nothing()),
         };
         let response = self.send(method, path, &headers, body).await?;
         if response.status() != 200 {

@@ -45,7 +45,7 @@ fn a_process_is_started_written_to_and_signalled() -> Result<()> {
             |wanted: &Value| all.as_array().is_some_and(|all| all.iter().any(|one| &one["id"] == wanted));
         ensure!(known(&process["id"]) && known(&sleeper["id"]), "{all}");
         api.get(&at(&id, "/processes/4000000000")).await?.failure(404)?;
-        api.get(&at(&id, "/processes/-1")).await?.failure(400)?;
+        api.get(&at(&id, "/processes/-1")).await?.failure(404)?;
         api.post(&at(&id, "/processes"), json!({})).await?.failure(400)?;
         api.post(&at(&id, "/processes"), json!({ "cmd": "a", "argv": ["b"] })).await?.failure(400)?;
         api.remove(&id).await
@@ -72,8 +72,9 @@ fn what_runs_goes_on_when_the_server_restarts() -> Result<()> {
         let api = api.restart().await?;
         let waited = waiting.await?.context("a request under way was cut off")?;
         ensure!(waited["stdout"] == "finished\n", "{waited}");
-        // The stream of before ended in an orderly way or not at all; whoever read it goes on where it stopped.
-        drop(stream.rest().await);
+        // Whoever followed was told, and goes on where it stopped.
+        let told = stream.rest().await?;
+        ensure!(told.last().is_some_and(|event| event.name == "error"), "{told:?}");
         api.shell(&id, "touch /run/stop").await?;
         let events = api.events(Method::GET, &output, None).await?.rest().await?;
         let lines = joined(&events, "stdout");
