@@ -95,7 +95,8 @@ async fn creates(bench: &Bench, client: &Client, template: &str, count: usize) -
             let total = ms(started);
             ensure!(said["stdout"] == "hi\n", "{said}");
             let timings = &made["timings"];
-            let parts = ["prepare_ms", "load_ms", "confirm_ms"].map(|name| timings[name].as_f64().unwrap_or(0.0));
+            let parts =
+                ["prepare_ms", "load_ms", "confirm_ms"].map(|name| timings[name].as_f64().unwrap_or(0.0));
             client.delete(&format!("/v1/sandboxes/{id}")).await?;
             anyhow::Ok((total, answered - parts.iter().sum::<f64>()))
         };
@@ -107,9 +108,14 @@ async fn creates(bench: &Bench, client: &Client, template: &str, count: usize) -
             Err(error) => http.add(Err(error)),
         }
     }
-    let (of_library, of_http) = (library.tell("library: create to first output"), http.tell("HTTP: create to first output"));
+    let (of_library, of_http) =
+        (library.tell("library: create to first output"), http.tell("HTTP: create to first output"));
     let of_added = added.tell("    create through HTTP minus the restore in it");
-    say(&format!("    ratio {:.2} (goal 1.35), overhead {:.1} ms (goal 5)", of_http.p50 / of_library.p50, of_added.p50));
+    say(&format!(
+        "    ratio {:.2} (goal 1.35), overhead {:.1} ms (goal 5)",
+        of_http.p50 / of_library.p50,
+        of_added.p50
+    ));
     Ok(json!({ "library": library, "http": http, "overhead": added, "ratio": of_http.p50 / of_library.p50 }))
 }
 
@@ -136,7 +142,8 @@ async fn execs(bench: &Bench, client: &Client, template: &str, count: usize) -> 
     }
     client.delete(&format!("/v1/sandboxes/{id}")).await?;
     ping.tell("link: round trip");
-    let (of_library, of_http) = (library.tell("link: true on a warm sandbox"), http.tell("HTTP: true on a warm sandbox"));
+    let (of_library, of_http) =
+        (library.tell("link: true on a warm sandbox"), http.tell("HTTP: true on a warm sandbox"));
     say(&format!("    ratio {:.2} (goal 1.5)", of_http.p50 / of_library.p50));
     Ok(json!({ "ping": ping, "library": library, "http": http, "ratio": of_http.p50 / of_library.p50 }))
 }

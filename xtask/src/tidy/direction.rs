@@ -40,7 +40,11 @@ const CRATES: [Crate; 17] = [
     of("storage", 1, &["domain"]),
     of("store", 1, &["domain"]),
     of("node", 2, &["domain", "guest-link", "image", "machine", "memory", "network", "storage"]),
-    of("control", 3, &["contract", "domain", "guest-link", "image", "interpreter", "network", "node", "store"]),
+    of(
+        "control",
+        3,
+        &["contract", "domain", "guest-link", "image", "interpreter", "network", "node", "store"],
+    ),
     of("server", 4, &["contract", "control", "domain", "guest-link"]),
     of(
         "pandastack",
