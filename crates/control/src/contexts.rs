@@ -69,6 +69,11 @@ fn timeout(ms: Option<i64>) -> Result<Duration, ControlError> {
     }
 }
 
+fn language(request: &CreateContext) -> Result<Language, ControlError> {
+    let name = request.language.as_deref().filter(|name| !name.is_empty()).unwrap_or("python");
+    Language::parse(name).map_err(|error| ControlError::invalid(error.to_string()))
+}
+
 fn no_context(id: &str) -> ControlError {
     ControlError::not_found(format!("there is no context {} in this sandbox", crate::names::shown(id)))
 }
@@ -146,8 +151,7 @@ impl Control {
         id: &str,
         request: CreateContext,
     ) -> Result<ContextView, ControlError> {
-        let name = request.language.as_deref().filter(|name| !name.is_empty()).unwrap_or("python");
-        let language = Language::parse(name).map_err(|error| ControlError::invalid(error.to_string()))?;
+        let language = language(&request)?;
         let sandbox = self.enter(caller, id).await?;
         if self.store().repls(&sandbox.row.id).await?.len() >= CONTEXTS_MAX {
             let message = format!("a sandbox has at most {CONTEXTS_MAX} contexts; delete one first");
@@ -244,6 +248,11 @@ impl Control {
             stderr: result.stderr,
             exit_code: result.exit_code,
         })
+    }
+
+    /// The language that a context made on request would have.
+    pub fn language(&self, request: &CreateContext) -> Result<String, ControlError> {
+        Ok(language(request)?.to_string())
     }
 
     /// Languages of contexts.

@@ -19,7 +19,7 @@ use crate::contexts::OpenContexts;
 use crate::error::{ControlError, Kind};
 use crate::events::Broadcaster;
 use crate::measure::Measurements;
-use crate::rate::Rates;
+use crate::rate::{Rates, TOOL_CALLS_PER_MINUTE};
 use crate::templates::Templates;
 use crate::{reaper, recovery};
 
@@ -42,6 +42,7 @@ struct Inner {
     audit: AuditLog,
     tokens: KnownTokens,
     rates: Rates,
+    tool_rates: Rates,
     consoles: Consoles,
     contexts: OpenContexts,
     measurements: Measurements,
@@ -70,6 +71,7 @@ impl Control {
         tasks.spawn(write_audit);
         let inner = Inner {
             rates: Rates::new(config.rate_burst, config.rate_per_second),
+            tool_rates: Rates::new(TOOL_CALLS_PER_MINUTE, TOOL_CALLS_PER_MINUTE / 60.0),
             config,
             store,
             templates: Templates::new(),
@@ -144,6 +146,10 @@ impl Control {
 
     pub(crate) fn rates(&self) -> &Rates {
         &self.inner.rates
+    }
+
+    pub(crate) fn tool_rates(&self) -> &Rates {
+        &self.inner.tool_rates
     }
 
     pub(crate) fn consoles(&self) -> &Consoles {

@@ -6,7 +6,12 @@ use std::time::{Duration, Instant};
 
 use domain::TenantId;
 
+use crate::caller::Caller;
+use crate::control::Control;
 use crate::error::{ControlError, Kind};
+
+/// How often a tenant's models may call tools: in the long run, and at once.
+pub(crate) const TOOL_CALLS_PER_MINUTE: f64 = 60.0;
 
 struct Bucket {
     left: f64,
@@ -51,6 +56,17 @@ impl Rates {
         let message =
             format!("too many requests; at most {} per second are taken in the long run", self.per_second);
         Err(ControlError::new(Kind::Rate, message).retry_after(Duration::from_secs(1)))
+    }
+}
+
+impl Control {
+    /// Counts a tool that a model calls against its tenant's rate.
+    pub fn count_tool_call(&self, caller: &Caller) -> Result<(), ControlError> {
+        self.tool_rates().take(&caller.tenant).map_err(|mut error| {
+            error.message =
+                format!("too many tool calls; at most {TOOL_CALLS_PER_MINUTE} per minute are taken");
+            error
+        })
     }
 }
 

@@ -16,6 +16,11 @@ impl Control {
         found.filter(|row| row.tenant == caller.tenant).ok_or_else(|| names::no_sandbox(id))
     }
 
+    /// Whether there is such a sandbox and it is the caller's. Touches nothing.
+    pub async fn check_sandbox(&self, caller: &Caller, id: &str) -> Result<(), ControlError> {
+        self.row(caller, id).await.map(drop)
+    }
+
     /// All sandboxes of the caller, newest first.
     pub async fn list_sandboxes(&self, caller: &Caller) -> Result<Vec<Sandbox>, ControlError> {
         let rows = self.store().sandboxes(&caller.tenant).await?;

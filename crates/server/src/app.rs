@@ -14,8 +14,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::answer::Failed;
 use crate::{
     auth, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server, lifecycle,
-    logs, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes, snapshots, templates,
-    terminal, volumes,
+    logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes, snapshots,
+    templates, terminal, volumes,
 };
 
 #[derive(OpenApi)]
@@ -65,6 +65,7 @@ fn with_key() -> OpenApiRouter<Control> {
         .merge(events::routes())
         .merge(metrics::routes())
         .merge(identity::routes())
+        .merge(mcp::routes())
 }
 
 /// The document that describes the API.

@@ -44,7 +44,7 @@ async fn language_server(
 ) -> Answer<Response> {
     let found = control.find_language_server(&language);
     if found.is_err() {
-        control.sandbox(&caller, &id).await?;
+        control.check_sandbox(&caller, &id).await?;
     }
     let server = found?;
     let upgrade = expect_upgrade(&control, &caller, &id, upgrade).await?;

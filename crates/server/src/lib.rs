@@ -29,6 +29,7 @@ mod identity;
 mod language_server;
 mod lifecycle;
 mod logs;
+mod mcp;
 mod metrics;
 mod operations;
 mod ports;

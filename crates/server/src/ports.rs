@@ -56,7 +56,7 @@ async fn remove(
 }
 
 /// Where the API is reached, for links: as the operator set it, else as this request came.
-fn base(control: &Control, headers: &HeaderMap) -> String {
+pub(crate) fn base_url(control: &Control, headers: &HeaderMap) -> String {
     if let Some(url) = &control.config().public_url {
         return url.clone();
     }
@@ -76,7 +76,7 @@ async fn preview_token(
     headers: HeaderMap,
     Json(request): Json<CreatePreview>,
 ) -> Answer<Out<Preview>> {
-    let base = base(&control, &headers);
+    let base = base_url(&control, &headers);
     Ok(Out(control.create_preview(&caller, &id, request, &base).await?))
 }
 

@@ -65,7 +65,7 @@ pub(crate) async fn expect_upgrade(
     upgrade: MaybeUpgrade,
 ) -> Answer<Upgrade> {
     if upgrade.is_err() {
-        control.sandbox(caller, id).await?;
+        control.check_sandbox(caller, id).await?;
     }
     upgrade
 }

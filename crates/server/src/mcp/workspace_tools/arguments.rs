@@ -1,0 +1,67 @@
+//! What the workspace's tools are called with.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Create {
+    pub(super) template: Option<String>,
+    pub(super) from_snapshot: Option<String>,
+    pub(super) ttl_seconds: Option<i64>,
+    pub(super) metadata: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct One {
+    pub(super) sandbox_id: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Fork {
+    pub(super) sandbox_id: String,
+    pub(super) count: Option<i64>,
+    pub(super) metadata: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Command {
+    pub(super) sandbox_id: String,
+    pub(super) command: String,
+    pub(super) timeout_seconds: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Code {
+    pub(super) sandbox_id: String,
+    pub(super) code: String,
+    pub(super) language: Option<String>,
+    pub(super) context_id: Option<String>,
+    pub(super) timeout_ms: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct At {
+    pub(super) sandbox_id: String,
+    pub(super) path: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Write {
+    pub(super) sandbox_id: String,
+    pub(super) path: String,
+    pub(super) content: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct List {
+    pub(super) sandbox_id: String,
+    pub(super) path: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Expose {
+    pub(super) sandbox_id: String,
+    pub(super) port: i64,
+    pub(super) ttl_seconds: Option<i64>,
+}

@@ -1,0 +1,60 @@
+//! Tools that make, keep and remove sandboxes.
+
+use contract::lifecycle::StatusAnswer;
+use contract::sandbox::{CreateSandbox, SandboxStatus};
+use contract::snapshot::ForkRequest;
+use control::ControlError;
+use serde_json::json;
+
+use super::arguments::{Create, Fork, One};
+use crate::mcp::tool::{Text, ToolCall};
+
+/// What a sandbox is made from unless told otherwise.
+const TEMPLATE_DEFAULT: &str = "code-interpreter";
+
+pub(super) async fn create(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    let Create { template, from_snapshot, ttl_seconds, metadata } = call.arguments()?;
+    let template = match &from_snapshot {
+        Some(_) => template,
+        None => Some(template.unwrap_or_else(|| TEMPLATE_DEFAULT.to_owned())),
+    };
+    let request =
+        CreateSandbox { template, from_snapshot, ttl_seconds, metadata, ..CreateSandbox::default() };
+    Text::json(&call.control.create_sandbox(call.caller, request).await?)
+}
+
+pub(super) async fn list(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    Text::json(&call.control.list_sandboxes(call.caller).await?)
+}
+
+pub(super) async fn delete(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    call.control.delete_sandbox(call.caller, &sandbox_id).await?;
+    Text::json(&json!({ "id": sandbox_id, "status": SandboxStatus::Deleted }))
+}
+
+pub(super) async fn fork(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    let Fork { sandbox_id, count, metadata } = call.arguments()?;
+    Text::json(&call.control.fork(call.caller, &sandbox_id, ForkRequest { count, metadata }).await?)
+}
+
+pub(super) async fn hibernate(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    call.control.hibernate(call.caller, &sandbox_id).await?;
+    Text::json(&StatusAnswer { status: SandboxStatus::Hibernated })
+}
+
+pub(super) async fn wake(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    call.control.wake(call.caller, &sandbox_id).await?;
+    Text::json(&StatusAnswer { status: SandboxStatus::Running })
+}
+
+pub(super) async fn snapshot(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    Text::json(&call.control.create_snapshot(call.caller, &sandbox_id).await?)
+}
+
+pub(super) async fn templates(call: ToolCall<'_>) -> Result<Text, ControlError> {
+    Text::json(&call.control.list_templates())
+}

@@ -1,0 +1,144 @@
+"""Drives both MCP servers with the stock client from PyPI (`mcp`, 1.x and 2.x), over streamable HTTP.
+
+Usage: mcp_client.py BASE_URL TEMPLATE    (the key is in PANDASTACK_API_KEY)
+
+Ends with 0 and one line of JSON if everything was as it should be.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+MAJOR = int(version("mcp").split(".")[0])
+HEADERS = {"Authorization": f"Bearer {os.environ['PANDASTACK_API_KEY']}"}
+PATIENCE_SECONDS = 120
+
+
+@asynccontextmanager
+async def connect(url):
+    """A client after its handshake, and the name the server gave itself."""
+    if MAJOR >= 2:
+        import httpx2
+        from mcp import Client
+        from mcp.client.streamable_http import streamable_http_client
+
+        async with httpx2.AsyncClient(headers=HEADERS, timeout=PATIENCE_SECONDS) as http:
+            async with Client(streamable_http_client(url, http_client=http)) as client:
+                yield client, client.server_info.name
+    else:
+        from mcp import ClientSession
+        from mcp.client.streamable_http import streamablehttp_client
+
+        async with streamablehttp_client(url, headers=HEADERS, timeout=PATIENCE_SECONDS) as (read, write, _):
+            async with ClientSession(read, write) as session:
+                hello = await session.initialize()
+                await session.send_ping()
+                yield session, hello.serverInfo.name
+
+
+async def call(client, name, **arguments):
+    """A tool's text, and whether it is bad news."""
+    result = await client.call_tool(name, arguments)
+    assert len(result.content) == 1 and result.content[0].type == "text", result
+    return result.content[0].text, result.is_error if MAJOR >= 2 else result.isError
+
+
+async def ask(client, name, **arguments):
+    """A tool's answer as JSON; bad news is a failure."""
+    text, bad = await call(client, name, **arguments)
+    assert not bad, f"{name}: {text}"
+    return json.loads(text)
+
+
+async def tools(client):
+    listed = (await client.list_tools()).tools
+    for tool in listed:
+        schema = tool.input_schema if MAJOR >= 2 else tool.inputSchema
+        assert tool.description and schema["type"] == "object", tool
+    return {tool.name for tool in listed}
+
+
+async def workspace(base, template):
+    async with connect(f"{base}/mcp") as (client, name):
+        assert name == "pandastack", name
+        names = await tools(client)
+        needed = "create_sandbox list_sandboxes delete_sandbox run_command read_file write_file list_dir list_templates"
+        assert names >= set(needed.split()), names
+        assert template in [known["name"] for known in await ask(client, "list_templates")]
+        sandbox = (await ask(client, "create_sandbox", template=template, metadata={"by": "mcp"}))["id"]
+        assert sandbox in [known["id"] for known in await ask(client, "list_sandboxes")]
+
+        ran = await ask(client, "run_command", sandbox_id=sandbox, command="echo out; echo err >&2; exit 3")
+        assert (ran["stdout"], ran["stderr"], ran["exit_code"]) == ("out\n", "err\n", 3), ran
+        late, bad = await call(client, "run_command", sandbox_id=sandbox, command="sleep 60", timeout_seconds=1)
+        assert bad and "timeout" in late, late
+
+        written = await ask(client, "write_file", sandbox_id=sandbox, path="/workspace/a/b.txt", content="héllo 🐼\n")
+        assert written["bytes"] == len("héllo 🐼\n".encode()), written
+        assert await call(client, "read_file", sandbox_id=sandbox, path="/workspace/a/b.txt") == ("héllo 🐼\n", False)
+        listed = await ask(client, "list_dir", sandbox_id=sandbox)
+        assert [entry["name"] for entry in listed["entries"]] == ["a"], listed
+
+        first = await ask(client, "run_code", sandbox_id=sandbox, code="n=41", language="bash")
+        second = await ask(client, "run_code", sandbox_id=sandbox, code="echo $((n + 1))", language="bash")
+        assert second["stdout"] == "42\n" and second["context_id"] == first["context_id"], second
+
+        fork = await ask(client, "fork_sandbox", sandbox_id=sandbox, count=1)
+        child = fork["children"][0]["id"]
+        ran = await ask(client, "run_code", sandbox_id=child, code="echo child", language="bash")
+        assert ran["stdout"] == "child\n", ran
+        snapshot = await ask(client, "create_snapshot", sandbox_id=child)
+        await ask(client, "delete_sandbox", sandbox_id=child)
+        again = (await ask(client, "create_sandbox", from_snapshot=snapshot["id"]))["id"]
+        assert (await call(client, "read_file", sandbox_id=again, path="/workspace/a/b.txt"))[0] == "héllo 🐼\n"
+        await ask(client, "delete_sandbox", sandbox_id=again)
+
+        assert (await ask(client, "hibernate_sandbox", sandbox_id=sandbox))["status"] == "hibernated"
+        assert (await ask(client, "wake_sandbox", sandbox_id=sandbox))["status"] == "running"
+        link = await ask(client, "expose_port", sandbox_id=sandbox, port=8000, ttl_seconds=60)
+        assert link["url"].startswith(base), link
+
+        # What a service refuses is a result that says why.
+        for name, arguments in [
+            ("run_command", {"sandbox_id": "00000000-0000-4000-8000-000000000000", "command": "true"}),
+            ("run_command", {"sandbox_id": sandbox, "command": ""}),
+            ("read_file", {"sandbox_id": sandbox, "path": "/nowhere"}),
+            ("create_sandbox", {"template": "no-such-template"}),
+            ("fork_sandbox", {"sandbox_id": sandbox, "count": 10**6}),
+        ]:
+            text, bad = await call(client, name, **arguments)
+            assert bad and json.loads(text)["error"], (name, text)
+        return sandbox
+
+
+async def inside(base, sandbox):
+    async with connect(f"{base}/v1/sandboxes/{sandbox}/mcp") as (client, name):
+        assert name == "pandastack-sandbox", name
+        assert await tools(client) == {"shell", "read_file", "write_file", "list_dir"}
+        text, bad = await call(client, "shell", command="echo out; echo err >&2")
+        assert (text, bad) == ("out\n[stderr]\nerr\n[exit code 0]", False), text
+        text, bad = await call(client, "shell", command="exit 4")
+        assert bad and text.endswith("[exit code 4]"), text
+        text, bad = await call(client, "shell", command="sleep 60", timeout_ms=500)
+        assert bad and "timeout" in text, text
+        await ask(client, "write_file", path="/tmp/x", content="x")
+        assert await call(client, "read_file", path="/tmp/x") == ("x", False)
+        await call(client, "shell", command="printf '\\377\\376' > /tmp/binary")
+        assert (await call(client, "read_file", path="/tmp/binary"))[0] == "[binary; base64]\n//4="
+        listed = await ask(client, "list_dir", path="/workspace/a")
+        assert [entry["name"] for entry in listed["entries"]] == ["b.txt"], listed
+
+
+async def main():
+    base, template = sys.argv[1:]
+    sandbox = await workspace(base, template)
+    await inside(base, sandbox)
+    async with connect(f"{base}/v1/mcp") as (client, _):
+        await ask(client, "delete_sandbox", sandbox_id=sandbox)
+    print(json.dumps({"mcp": version("mcp"), "ok": True}))
+
+
+asyncio.run(main())
