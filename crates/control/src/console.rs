@@ -41,7 +41,8 @@ impl Consoles {
         let console = known.entry(id.clone()).or_default();
         console.text.push_str(&text.replace('\r', ""));
         if console.text.len() > KEPT_BYTES_MAX {
-            let from = console.text.len() - KEPT_BYTES_MAX;
+            // A guest may write anything: the place may be in the middle of a character.
+            let from = console.text.ceil_char_boundary(console.text.len() - KEPT_BYTES_MAX);
             let cut = console.text[from..].find('\n').map_or(console.text.len(), |at| from + at + 1);
             console.text.drain(..cut);
             console.dropped += cut as u64;
