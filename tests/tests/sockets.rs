@@ -7,7 +7,7 @@ use futures::{SinkExt, StreamExt};
 use hyper::Method;
 use serde_json::{Value, json};
 use tests::api::client::Client;
-use tests::{Api, in_api, wait};
+use tests::{Api, in_api, run, wait};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -399,5 +399,34 @@ fn a_revoked_key_loses_its_connections() -> Result<()> {
         ensure!(refused["error"].is_string(), "{refused}");
         ensure!(socket.until_closed().await? == Some(1008));
         api.remove(&id).await
+    })
+}
+
+#[test]
+fn a_server_that_goes_down_says_so_and_leaves_commands_running() -> Result<()> {
+    run(async || {
+        let api = Api::start("sockets").await?;
+        let id = api.create().await?;
+        let mut socket = Socket::open(&api, &format!("/v1/sandboxes/{id}/exec/ws")).await?;
+        let line = "echo $$ > /tmp/kept; while ! test -e /tmp/go; do sleep 0.1; done; echo went";
+        socket.say(json!({ "id": "kept", "cmd": line })).await?;
+        let mut shell = Socket::open(&api, &format!("/v1/sandboxes/{id}/ssh")).await?;
+        shell.type_in("echo $$ > /tmp/shell\n").await?;
+        until_file(&api, &id, "/tmp/kept").await?;
+        until_file(&api, &id, "/tmp/shell").await?;
+        let (api, code, shell_code) =
+            tokio::join!(api.restart(), socket.until_closed(), shell.until_closed());
+        let api = api?;
+        ensure!((code?, shell_code?) == (Some(1001), Some(1001)));
+        until_process_gone(&api, &id, "/tmp/shell").await?;
+        let processes = api.get(&format!("/v1/sandboxes/{id}/processes")).await?.expect(200)?.json()?;
+        let kept = processes.as_array().context("no list")?.iter().find(|process| process["command"] == line);
+        let kept = kept.with_context(|| processes.to_string())?;
+        ensure!(kept["running"] == true, "{kept}");
+        let output = format!("/v1/sandboxes/{id}/processes/{}/output", kept["id"]);
+        api.shell(&id, "touch /tmp/go").await?;
+        let said = api.get(&output).await?.expect(200)?.text();
+        ensure!(said.contains("went") && said.contains("\"exit_code\":0"), "{said}");
+        api.finish().await
     })
 }
