@@ -430,3 +430,18 @@ fn a_server_that_goes_down_says_so_and_leaves_commands_running() -> Result<()> {
         api.finish().await
     })
 }
+
+#[test]
+fn a_sandbox_is_not_idle_while_a_connection_is_open() -> Result<()> {
+    in_api(async |api| {
+        let used = api.create_with(json!({ "ttl_seconds": 3 })).await?;
+        let socket = Socket::open(api, &format!("/v1/sandboxes/{used}/exec/ws")).await?;
+        // Made later and never used: once it is gone, the time of the other would have been up too.
+        let unused = api.create_with(json!({ "ttl_seconds": 3 })).await?;
+        let gone = async |id: &str| Ok(api.get(&format!("/v1/sandboxes/{id}")).await?.status == 404);
+        wait::until_async("the unused one goes", PATIENCE, async || gone(&unused).await).await?;
+        ensure!(api.status(&used).await? == "running");
+        drop(socket);
+        wait::until_async("the other one goes", PATIENCE, async || gone(&used).await).await
+    })
+}
