@@ -102,8 +102,8 @@ fn files_come_back_as_they_were_sent() -> Result<()> {
             .failure(400)?;
         let listed = api.get(&at(&id, "/fs/dir?path=/root/made")).await?.expect(200)?.json()?;
         let entry = |name: &str| -> Value {
-            let entries = listed["entries"].as_array().into_iter().flatten();
-            entries.filter(|entry| entry["name"] == name).cloned().next().unwrap_or_default()
+            let mut entries = listed["entries"].as_array().into_iter().flatten();
+            entries.find(|entry| entry["name"] == name).cloned().unwrap_or_default()
         };
         ensure!(entry("here")["is_dir"] == true && entry("here")["mode"] == "drwx------", "{listed}");
         ensure!(entry("moved")["size"] == 0 && entry("moved")["mode"] == "-rw-r-----", "{listed}");

@@ -84,10 +84,8 @@ fn one_child_is_chosen_and_the_others_go() -> Result<()> {
         let children = list(&made["children"], "id")?;
         ensure!(children.len() == 3 && made["errors"] == json!([]) && made["parent_id"] == parent, "{made}");
         for (index, child) in children.iter().enumerate() {
-            let metadata = &made["children"][index]["metadata"];
-            ensure!(
-                metadata["fork_tree_id"] == made["tree_id"] && metadata["fork_index"] == index.to_string()
-            );
+            let (metadata, index) = (&made["children"][index]["metadata"], json!(index.to_string()));
+            ensure!(metadata["fork_tree_id"] == made["tree_id"] && metadata["fork_index"] == index);
             says(api, child, "common").await?;
         }
         let promote = at(&children[1], "/promote");
