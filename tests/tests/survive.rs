@@ -158,16 +158,25 @@ fn a_closed_node_leaves_its_machines_running_and_finds_them() -> Result<()> {
         asleep.hibernate().await?;
         let counted = guest.counter().await?;
         let machine = guest.machine()?;
-        let ids = [guest, paused, asleep].map(|guest| guest.keep().id().clone());
+        // These two map the memory of snapshots that nobody else sees any more.
+        let forked = lab.fork(&guest, 1).await?.pop().context("a child")?;
+        let (snapshot, _) = lab.node().snapshot(guest.sandbox()).await?;
+        let made = lab.create_from(&snapshot.id).await?;
+        lab.node().delete_snapshot(&snapshot.id)?;
+        let ids = [guest, paused, asleep, forked, made].map(|guest| guest.keep().id().clone());
         let lab = lab.close().await;
         let tag = census::tag(lab.data_dir()).context("a tag")?;
-        ensure!(census::machines(&tag)?.len() == 2, "a closed node left {:?}", census::machines(&tag)?);
+        ensure!(census::machines(&tag)?.len() == 4, "a closed node left {:?}", census::machines(&tag)?);
 
         let lab = lab.open().await?;
         let found = ids.clone().map(|id| lab.node().sandbox(&id).map(Guest::new));
-        let [Ok(guest), Ok(paused), Ok(asleep)] = found else { bail!("a sandbox is gone") };
+        let [Ok(guest), Ok(paused), Ok(asleep), Ok(forked), Ok(made)] = found else {
+            bail!("a sandbox is gone")
+        };
         ensure!(guest.machine()? == machine, "it is another machine");
-        ensure!(guest.counter().await? >= counted);
+        for guest in [&guest, &forked, &made] {
+            ensure!(guest.counter().await? >= counted);
+        }
         ensure!(paused.phase() == Phase::Paused && asleep.phase() == Phase::Hibernated);
         paused.resume().await?;
         asleep.wake().await?;
@@ -177,9 +186,10 @@ fn a_closed_node_leaves_its_machines_running_and_finds_them() -> Result<()> {
         // A machine found again can be saved like any other.
         let child = lab.fork(&guest, 1).await?.pop().context("a child")?;
         ensure!(child.counter().await? >= counted);
-        for guest in [guest, paused, asleep, child] {
+        for guest in [guest, paused, asleep, forked, made, child] {
             guest.remove().await?;
         }
+        ensure!(lab.census()?.snapshots.len() == 1, "deleted snapshots are left: {:?}", lab.census()?);
         lab.remove().await
     })
 }

@@ -226,6 +226,8 @@ impl Node {
     /// Lets go of everything; machines go on running and are found by the next node. Networks and processes made ahead of need
     /// are removed.
     pub async fn close(self) {
+        // Before anybody lets go of a pin.
+        self.shared.snapshots.close();
         self.shared.closing.cancel();
         self.shared.restores.close();
         self.shared.tasks.close();

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::{EngineFingerprint, MachineShape, SandboxId, SnapshotId, TemplateName};
@@ -94,6 +95,8 @@ struct Entry {
 pub(crate) struct Snapshots {
     store: SnapshotStore,
     entries: Mutex<HashMap<SnapshotId, Entry>>,
+    /// Set when the node closes: nobody counts from then on, so nothing goes.
+    closing: AtomicBool,
 }
 
 /// Keeps a snapshot's files in place while a machine maps its memory.
@@ -152,7 +155,7 @@ impl Snapshots {
                 Err(error) => tracing::warn!(snapshot.id = %id, %error, "snapshot {id} cannot be used"),
             }
         }
-        Ok(Arc::new(Self { store, entries: Mutex::new(entries) }))
+        Ok(Arc::new(Self { store, entries: Mutex::new(entries), closing: AtomicBool::new(false) }))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SnapshotId, Entry>> {
@@ -213,8 +216,7 @@ impl Snapshots {
     }
 
     fn unpin(&self, id: &SnapshotId) {
-        // Only counts. Files go when somebody says that a machine is gone (`collect`): a node that closes lets go of its pins while
-        // the machines live on.
+        // Only counts. Files go when somebody says that a machine is gone (`collect`).
         if let Some(entry) = self.lock().get_mut(id) {
             entry.users = entry.users.saturating_sub(1);
         }
@@ -238,6 +240,9 @@ impl Snapshots {
     /// Removes deleted snapshots that no machine maps any more. To be called when a machine is gone, and when all machines that
     /// an earlier process left have been found.
     pub(crate) fn collect(&self) {
+        if self.closing.load(Ordering::Acquire) {
+            return;
+        }
         let unused: Vec<_> = {
             let mut entries = self.lock();
             let unused: Vec<_> = entries
@@ -253,6 +258,12 @@ impl Snapshots {
         for id in unused {
             self.remove_files(&id);
         }
+    }
+
+    /// Keeps every file from now on: a node that closes lets go of its pins while the machines live on and map them. What nobody
+    /// uses goes when the next node has found all machines.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
     }
 
     fn remove_files(&self, id: &SnapshotId) {
