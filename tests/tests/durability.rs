@@ -10,6 +10,7 @@ use tests::api::client::Client;
 use tests::api::serve_process::ServeProcess;
 use tests::api::{TEMPLATE, list};
 use tests::census::Census;
+use tests::lab::ClosedLab;
 use tests::{Lab, LabSettings, run, wait};
 use tokio::task::JoinSet;
 
@@ -24,6 +25,7 @@ const CLIENTS: u64 = 3;
 /// Sandboxes each client has at most.
 const SANDBOXES_MAX: usize = 2;
 const TIDY_PATIENCE: Duration = Duration::from_secs(30);
+const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Numbers that are the same for the same seed.
 struct Random(u64);
@@ -165,6 +167,17 @@ async fn without_ghosts(client: &Client) -> Result<Vec<String>> {
     list(&sandboxes, "id")
 }
 
+/// A server that can make sandboxes. Before that it would be killed without having done anything.
+async fn start(lab: &mut ClosedLab) -> Result<ServeProcess> {
+    let process = ServeProcess::start(lab, &["--prepare", TEMPLATE]).await?;
+    let client = process.client();
+    wait::until_async("the template is ready", TEMPLATE_PATIENCE, async || {
+        Ok(client.get(&format!("/v1/templates/{TEMPLATE}")).await?.json()?["status"] == "ready")
+    })
+    .await?;
+    Ok(process)
+}
+
 #[test]
 fn a_killed_server_loses_and_leaks_nothing() -> Result<()> {
     run(async || {
@@ -181,7 +194,7 @@ fn a_killed_server_loses_and_leaks_nothing() -> Result<()> {
         let mut round = 0;
         while round < kills && started.elapsed() < KILLING_PATIENCE {
             round += 1;
-            let process = ServeProcess::start(&mut lab, &["--prepare", TEMPLATE]).await?;
+            let process = start(&mut lab).await?;
             let client = process.client();
             let listed =
                 without_ghosts(&client).await.with_context(|| format!("round {round}, seed {seed}"))?;
@@ -204,7 +217,7 @@ fn a_killed_server_loses_and_leaks_nothing() -> Result<()> {
             }
         }
 
-        let process = ServeProcess::start(&mut lab, &["--prepare", TEMPLATE]).await?;
+        let process = start(&mut lab).await?;
         let client = process.client();
         let listed = without_ghosts(&client).await?;
         for told in &mut told {
