@@ -300,8 +300,12 @@ fn many_commands_share_a_connection_and_end_with_it() -> Result<()> {
 
         let mut socket = Socket::open(api, &path).await?;
         let line = format!("true {}", "x".repeat(1 << 20));
-        socket.say(json!({ "id": "long", "cmd": line })).await?;
-        ensure!(socket.until_closed().await?.is_none_or(|code| code == 1009));
+        // The server stops reading at its bound, so the rest of the message may meet a connection that is gone.
+        if socket.say(json!({ "id": "long", "cmd": line })).await.is_ok()
+            && let Ok(code) = socket.until_closed().await
+        {
+            ensure!(code.is_none_or(|code| code == 1009), "{code:?}");
+        }
         api.remove(&id).await
     })
 }
