@@ -12,8 +12,10 @@ pub mod command;
 pub mod conformance;
 pub mod engine;
 pub mod guest;
+pub mod kept_images;
 pub mod lab;
 pub mod leftovers;
+pub mod published;
 pub mod wait;
 
 pub use api::{Api, ApiSettings, in_api};
