@@ -31,21 +31,10 @@ fn program() -> Result<&'static Path> {
     }
     let build = cache::build_directory()?;
     let target = build.parent().context("the build is in no directory")?;
-    // `cargo test -p tests` builds this package's programs only. Named with it, what both need is not built twice.
+    // `cargo test -p tests` builds this package's programs only.
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-    let arguments = [
-        "build",
-        "--quiet",
-        "--locked",
-        "-p",
-        "tests",
-        "-p",
-        "pandastack",
-        "--bin",
-        "pandastack",
-        "--manifest-path",
-    ];
+    let arguments = ["build", "--quiet", "--locked", "--package", "pandastack", "--manifest-path"];
     let mut arguments: Vec<_> = arguments.iter().map(|text| (*text).into()).collect();
     arguments.extend([manifest.into_os_string(), "--target-dir".into(), target.as_os_str().to_owned()]);
     command::run(&cargo, &arguments).context("build the program")?;
