@@ -1,15 +1,18 @@
-//! The published clients, unmodified, against the real program.
+//! The published clients, unmodified, against the real program; and requests made up from the API's own document.
 
+use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use image::template::{TemplateSpec, base, code_interpreter};
+use serde_json::json;
 use tests::api::KEY;
 use tests::api::serve_process::ServeProcess;
 use tests::census::Census;
 use tests::lab::ClosedLab;
 use tests::published::{self, output};
 use tests::{Lab, LabSettings, kept_images, wait};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 /// The first run makes images of more than a gigabyte.
@@ -59,9 +62,68 @@ fn published_clients_work_unmodified() -> Result<()> {
         let said = output(client("node", &server).arg(npm.join("command_line.mjs")), CLIENT_PATIENCE).await?;
         eprintln!("npm command line\n{said}");
 
+        let follower = client(&python, &server);
+        let server = interrupt(&mut lab, server, follower).await?;
         let nothing = async || Ok(Census::take(lab.data_dir())? == before);
         let left = wait::until_async("nothing is left over", Duration::from_secs(30), nothing).await;
         left.with_context(|| format!("{before:?} became {:?}", Census::take(lab.data_dir())))?;
+        server.stop().await?;
+        lab.remove()
+    })
+}
+
+/// Kills the server under a client that follows a command: the client says that it does not know how it ended, and the next
+/// server has the sandbox, with the command still running.
+async fn interrupt(lab: &mut ClosedLab, server: ServeProcess, mut python: Command) -> Result<ServeProcess> {
+    python.arg(published::scripts().join("sandboxes.py")).arg("interrupted");
+    let mut following =
+        python.stdout(Stdio::piped()).kill_on_drop(true).spawn().context("start the client")?;
+    let mut lines = BufReader::new(following.stdout.take().context("no output")?).lines();
+    let mut next = async || -> Result<String> {
+        let line = tokio::time::timeout(CLIENT_PATIENCE, lines.next_line()).await;
+        line.context("the client says nothing")??.context("the client ended")
+    };
+    let id = next().await?;
+    ensure!(next().await? == "begun");
+    server.kill()?;
+    ensure!(next().await? == "interrupted", "the client was not told");
+    ensure!(following.wait().await?.success());
+    let server = ServeProcess::start(lab, &["--quota-sandboxes", QUOTA]).await?;
+    let api = server.client();
+    ensure!(api.shell(&id, "pgrep -fx 'sleep 600' >/dev/null && echo runs").await? == "runs");
+    api.remove(&id).await?;
+    Ok(server)
+}
+
+#[test]
+#[ignore = "takes minutes and installs from package registries: cargo test -p tests --test clients -- --ignored"]
+fn answers_are_as_the_document_says() -> Result<()> {
+    run(async || {
+        let mut lab = prepare("schema", &[base()]).await?;
+        let options = ["--quota-sandboxes", QUOTA, "--rate-burst", "1000000", "--rate-per-second", "1000000"];
+        let server = ServeProcess::start(&mut lab, &options).await?;
+        let api = server.client();
+        let id = api.create_with(json!({ "template": "base", "persistent": true })).await?;
+        let schemathesis = published::python("requirements-schemathesis.txt").await?.join("schemathesis");
+        let settings = published::scripts().join("schemathesis.toml");
+        let document = format!("http://{}/openapi.json", server.address());
+        // Once with names that are made up, once inside a sandbox that has to be there and awake to the end. What a guest's own
+        // program answers is not ours to describe.
+        let elsewhere = "/v1/p/|/proxy/";
+        let inside = "^(DELETE /v1/sandboxes/.id.|POST /v1/sandboxes|POST /v1/sandboxes/.id./pause)$";
+        let inside = format!("{inside}|{elsewhere}");
+        for (sandbox, exclude, examples) in [("made-up", elsewhere, "12"), (&id, &inside, "4")] {
+            let mut command = client(&schemathesis, &server);
+            command.arg("--config-file").arg(&settings).args(["run", &document, "--max-examples", examples]);
+            command
+                .args(["--exclude-name-regex", exclude])
+                .env("SANDBOX", sandbox)
+                .current_dir(lab.data_dir());
+            let said = output(&mut command, CLIENT_PATIENCE).await?;
+            eprintln!("{said}");
+        }
+        ensure!(api.shell(&id, "echo alive").await? == "alive");
+        api.delete_everything().await?;
         server.stop().await?;
         lab.remove()
     })

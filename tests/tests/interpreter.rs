@@ -1,7 +1,5 @@
 //! Code contexts in real guests: state from cell to cell and through sleep and fork, time limits, hostile output, lost kernels.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,7 +10,7 @@ use interpreter::{
     Cell, Context, ContextHandle, ContextSpec, ContextState, Ending, Language, LanguageServer, OnceError,
     OnceLanguage, RunError, RunEvent, RunResult, StartError, run_once, start_server,
 };
-use tests::{Guest, Lab, LabSettings, cache, command, in_lab};
+use tests::{Guest, Lab, LabSettings, in_lab, kept_images};
 
 /// More than any cell here needs, and less than a test may take: guests are emulated.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -270,33 +268,12 @@ fn with_time_to_build(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
 
 /// A lab whose node knows the template for code contexts. Its root file system is kept between runs: it takes minutes to make.
 async fn interpreter_lab() -> Result<(Lab, Guest)> {
-    let kept = cache::directory()?.join("interpreter-images");
-    let lock = tokio::task::block_in_place(|| cache::lock(&kept.with_extension("lock")))?;
     let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("interpreter") };
     let lab = Lab::open(settings).await?;
-    let images = lab.pool().join("images");
-    if kept.exists() {
-        tokio::task::block_in_place(|| command::copy_into(&[&kept.join("rootfs")], &images))?;
-    }
-    let snapshot = lab.node().template(&code_interpreter(), &|_| {}).await?;
-    if !same_names(&images.join("rootfs"), &kept.join("rootfs")) {
-        tokio::task::block_in_place(|| {
-            drop(fs::remove_dir_all(&kept));
-            fs::create_dir_all(&kept)?;
-            command::copy_into(&[&images.join("rootfs")], &kept)
-        })?;
-    }
-    drop(lock);
+    let baked = kept_images::bake(&lab, &[code_interpreter()]).await?;
+    let snapshot = baked.first().context("nothing was baked")?.clone();
     let guest = lab.create_from(&snapshot).await?;
     Ok((lab, guest))
-}
-
-fn same_names(one: &Path, other: &Path) -> bool {
-    let names = |path: &Path| {
-        let entries = fs::read_dir(path).ok()?;
-        Some(entries.flatten().map(|entry| entry.file_name()).collect::<std::collections::BTreeSet<_>>())
-    };
-    names(one).is_some() && names(one) == names(other)
 }
 
 #[test]

@@ -18,6 +18,15 @@ pub struct Event {
     pub payload: Option<serde_json::Value>,
 }
 
+/// One event of a stream: its lines `event:` and `data:`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StreamedEvent {
+    /// Its name.
+    pub event: String,
+    /// Its data, JSON in ASCII.
+    pub data: String,
+}
+
 /// Events of a sandbox, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Events {

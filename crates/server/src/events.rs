@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json as Out};
-use contract::event::Events;
+use contract::event::{Events, StreamedEvent};
 use control::{Caller, Control};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -31,7 +31,10 @@ struct Which {
 
 /// What happened to a sandbox, oldest first.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "observation",
-    params(("id" = String, Path), Which), responses((status = 200, body = Events)))]
+    params(("id" = String, Path), Which), responses((status = 200, content(
+        (Events = "application/json"),
+        (StreamedEvent = "text/event-stream"),
+    ))))]
 async fn events(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,

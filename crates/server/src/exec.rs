@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json as Out};
+use contract::event::StreamedEvent;
 use contract::exec::{ExecAnswer, ExecRequest};
 use control::{Caller, Control, exec_failure};
 use guest_link::client::{Process, ProcessEvent};
@@ -35,7 +36,7 @@ async fn exec(
 
 /// Runs a command and follows its output: events `stdout` and `stderr`, then `exit` or `error`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/exec/stream", tag = "exec", params(("id" = String, Path)),
-    request_body = ExecRequest, responses((status = 200, content_type = "text/event-stream", body = String)))]
+    request_body = ExecRequest, responses((status = 200, content_type = "text/event-stream", body = StreamedEvent)))]
 async fn exec_stream(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,

@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use contract::event::StreamedEvent;
 use control::{Caller, Control, ControlError};
 use serde::Deserialize;
 use serde_json::json;
@@ -39,7 +40,10 @@ struct Which {
 /// What a sandbox wrote to its console: as text, or with `follow` as events named `line`.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/logs", tag = "observation",
     params(("id" = String, Path), Which),
-    responses((status = 200, content_type = "text/plain; charset=utf-8", body = String)))]
+    responses((status = 200, content(
+        (String = "text/plain; charset=utf-8"),
+        (StreamedEvent = "text/event-stream"),
+    ))))]
 async fn logs(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,

@@ -48,7 +48,8 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 
 /// The MCP server of the workspace: one JSON-RPC message.
 #[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Value,
-    responses((status = 200, body = Value), (status = 202, description = "A notification was taken")))]
+    responses((status = 200, body = Value), (status = 202, description = "A notification was taken"),
+        (status = 400, description = "No message of the protocol", body = Value)))]
 async fn workspace(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
@@ -75,7 +76,8 @@ async fn workspace(
 
 /// The same under its versioned address.
 #[utoipa::path(post, path = "/v1/mcp", tag = "mcp", request_body = Value,
-    responses((status = 200, body = Value), (status = 202, description = "A notification was taken")))]
+    responses((status = 200, body = Value), (status = 202, description = "A notification was taken"),
+        (status = 400, description = "No message of the protocol", body = Value)))]
 async fn workspace_v1(
     control: State<Control>,
     caller: Extension<Caller>,
@@ -86,7 +88,8 @@ async fn workspace_v1(
 
 /// The MCP server of one sandbox: one JSON-RPC message.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/mcp", tag = "mcp", params(("id" = String, Path)), request_body = Value,
-    responses((status = 200, body = Value), (status = 204, description = "A notification was taken")))]
+    responses((status = 200, body = Value), (status = 204, description = "A notification was taken"),
+        (status = 400, description = "No message of the protocol", body = Value)))]
 async fn sandbox(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json as Out};
+use contract::event::StreamedEvent;
 use contract::process::{Process, ProcessInput, ProcessSignal, StartProcess};
 use control::{Caller, Control};
 use guest_link::message::Offsets;
@@ -75,7 +76,7 @@ struct From {
 /// Follows a process's output from an offset on: events `stdout` and `stderr`, then `exit` or `error`. What the sandbox no longer holds is skipped.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/output", tag = "processes",
     params(("id" = String, Path), ("process" = u32, Path), From),
-    responses((status = 200, content_type = "text/event-stream", body = String)))]
+    responses((status = 200, content_type = "text/event-stream", body = StreamedEvent)))]
 async fn output(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
