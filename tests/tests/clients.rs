@@ -45,7 +45,6 @@ fn client(program: impl AsRef<std::ffi::OsStr>, server: &ServeProcess) -> Comman
 }
 
 #[test]
-#[ignore = "takes minutes and installs from package registries: cargo test -p tests --test clients -- --ignored"]
 fn published_clients_work_unmodified() -> Result<()> {
     run(async || {
         let mut lab = prepare("clients", &[base(), code_interpreter()]).await?;
@@ -96,7 +95,6 @@ async fn interrupt(lab: &mut ClosedLab, server: ServeProcess, mut python: Comman
 }
 
 #[test]
-#[ignore = "takes minutes and installs from package registries: cargo test -p tests --test clients -- --ignored"]
 fn answers_are_as_the_document_says() -> Result<()> {
     run(async || {
         let mut lab = prepare("schema", &[base()]).await?;
