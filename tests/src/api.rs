@@ -138,6 +138,11 @@ impl Api {
         &self.running.control
     }
 
+    /// The machines behind it.
+    pub fn node(&self) -> &Node {
+        &self.running.node
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.running.address

@@ -15,7 +15,7 @@ use crate::lab::{BUILD_POOL_BYTES, address_pool};
 use crate::{cache, command, engine, leftovers};
 
 /// Parts of the image cache that are worth keeping.
-const IMAGES: [&str; 3] = ["kernels", "initramfs", "rootfs"];
+const IMAGES: [&str; 4] = ["kernels", "initramfs", "rootfs", "apt-answers.json"];
 
 /// A baked template as plain files.
 #[derive(Debug, Clone)]
@@ -56,7 +56,8 @@ impl Base {
         // What has not changed since the last run is not built again.
         let images = self.directory.join("images");
         if images.exists() {
-            let kept: Vec<_> = IMAGES.iter().map(|name| images.join(name)).collect();
+            let kept = IMAGES.iter().map(|name| images.join(name)).filter(|path| path.exists());
+            let kept: Vec<_> = kept.collect();
             let kept: Vec<&Path> = kept.iter().map(PathBuf::as_path).collect();
             tokio::task::block_in_place(|| command::copy_into(&kept, &pool.join("images")))?;
         }

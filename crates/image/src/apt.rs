@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::ImageError;
 use crate::tool::{Run, Tool, ToolError};
 
@@ -17,7 +19,7 @@ const DOWNLOAD_LIMIT: Duration = Duration::from_secs(20 * 60);
 const INDIRECTIONS_MAX: usize = 3;
 
 /// A package that can be downloaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
@@ -110,7 +112,7 @@ pub(crate) async fn download(package: &Package, folder: &Path, lists: &Lists) ->
 }
 
 /// One place packages come from, as the host's apt knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
     pub(crate) site: String,
     pub(crate) release: String,

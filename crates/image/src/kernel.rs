@@ -82,6 +82,21 @@ pub(crate) async fn ensure(
     image(&entry, manifest)
 }
 
+/// Like [`ensure`], but what was found earlier does not count.
+pub(crate) async fn renew(
+    store: &ImageStore,
+    source: &KernelSource,
+    reporter: Reporter<'_>,
+) -> Result<KernelImage, ImageError> {
+    match source {
+        KernelSource::Debian { package } => {
+            let (entry, manifest) = debian::renew(store, package, reporter).await?;
+            image(&entry, manifest)
+        }
+        KernelSource::File { .. } => ensure(store, source, reporter).await,
+    }
+}
+
 fn image(entry: &Path, manifest: Manifest<KernelDetails>) -> Result<KernelImage, ImageError> {
     let digest_of = |name| manifest.file(name).map(|record| record.digest.clone());
     let Some(digest) = digest_of(VMLINUX) else {

@@ -4,6 +4,7 @@
 //! again. An image is complete or absent; builders may be killed at any moment, and several processes may share a
 //! store. This crate does not boot anything and knows nothing about snapshots.
 
+mod answers;
 mod apt;
 mod bzimage;
 mod cpio;

@@ -70,7 +70,7 @@ pub(crate) async fn ensure(
     reporter: Reporter<'_>,
 ) -> Result<Rootfs, ImageError> {
     spec.check()?;
-    let sources = sources::lines(&spec.sources, &spec.suite).await?;
+    let sources = sources::lines(&store.answers(), &spec.sources, &spec.suite).await?;
     let inject = spec.host_certificates;
     let certificates =
         blocking("reading the host's certificates", move || certificates::read(inject)).await?;

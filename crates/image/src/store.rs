@@ -8,6 +8,7 @@
 //! locks/<kind>-<key>      held by whoever makes it, in this process or another
 //! packages/               downloaded packages that further builds may reuse
 //! apt/                    package lists, where the host's own do not serve
+//! apt-answers.json        what the host's apt was asked before
 //! ```
 
 mod entry;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 pub(crate) use self::entry::{Built, Staging, Wanted};
 pub(crate) use self::package_cache::PackageCache;
+use crate::answers::Answers;
 use crate::error::{ImageError, blocking};
 use crate::initramfs::{self, Initramfs};
 use crate::kernel::{self, KernelImage, KernelSource};
@@ -105,6 +107,33 @@ impl ImageStore {
         kernel::ensure(self, source, Reporter { stage: Stage::Kernel, progress }).await
     }
 
+    /// Whether the newest kernel that `source` names was looked for so long ago that [`Self::renew_kernel`] is due.
+    pub fn is_kernel_old(&self, source: &KernelSource) -> bool {
+        match source {
+            KernelSource::Debian { package } => self.answers().is_kernel_old(package),
+            KernelSource::File { .. } => false,
+        }
+    }
+
+    /// Looks for the newest kernel that `source` names and makes it if it is absent; [`Self::kernel`] gives it from then
+    /// on, and the one before if this fails.
+    pub async fn renew_kernel(
+        &self,
+        source: &KernelSource,
+        progress: &dyn Progress,
+    ) -> Result<KernelImage, ImageError> {
+        kernel::renew(self, source, Reporter { stage: Stage::Kernel, progress }).await
+    }
+
+    /// Forgets what the host's package sources were found to have: the next use asks them again.
+    pub async fn look_anew(&self) -> Result<(), ImageError> {
+        let answers = self.answers();
+        blocking("forgetting earlier answers", move || {
+            answers.forget().map_err(|error| ImageError::io("forgetting earlier answers", error))
+        })
+        .await
+    }
+
     /// The initramfs for `kernel`, made if it is absent: it depends on the kernel and on the guest program inside
     /// this library. After an error nothing is left behind.
     pub async fn initramfs(
@@ -164,6 +193,11 @@ impl ImageStore {
 
     pub(crate) fn package_cache(&self) -> PackageCache {
         PackageCache::new(self.dir.join("packages"))
+    }
+
+    /// What apt was asked before.
+    pub(crate) fn answers(&self) -> Answers {
+        Answers::new(self.dir.join("apt-answers.json"))
     }
 
     /// For package lists of our own, where the host's are absent or old.

@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -29,6 +30,9 @@ const STDOUT_LENGTH_MAX: u64 = 16 << 20;
 const TAIL_LINES: usize = 20;
 /// A longer line is cut in pieces.
 const LINE_LENGTH_MAX: u64 = 4096;
+
+/// Programs started by this process.
+static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// A program this crate may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +76,12 @@ impl Tool {
             Self::Mke2fs => "e2fsprogs",
             Self::Unshare => "util-linux",
         }
+    }
+
+    /// How many programs of any kind this process has started for images. It stays as it is while everything that is asked
+    /// for is found finished.
+    pub fn started() -> u64 {
+        STARTED.load(Ordering::Relaxed)
     }
 
     /// Where it is on this host.
@@ -212,6 +222,7 @@ impl<'a> Run<'a> {
     pub(crate) async fn output_watched(self, mut on_line: impl FnMut(&str)) -> Result<Vec<u8>, ToolError> {
         let (tool, limit) = (self.tool, self.limit);
         let mut child = self.command()?.spawn().map_err(|source| ToolError::Run { tool, source })?;
+        STARTED.fetch_add(1, Ordering::Relaxed);
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let mut group = KillOnDrop(group);
         let stdout = child.stdout.take();

@@ -243,6 +243,11 @@ impl Node {
         self.shared.engine.fingerprint()
     }
 
+    /// Forgets which kernel and package sources were found earlier: the next template is made from the newest there are.
+    pub async fn look_anew(&self) -> Result<(), NodeError> {
+        bake::look_anew(&self.shared).await
+    }
+
     /// The snapshot of a template; built and baked if this is its first use.
     pub async fn template(
         &self,

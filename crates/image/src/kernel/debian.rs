@@ -25,19 +25,35 @@ pub(super) async fn ensure(
     if !is_name || !package.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         return Err(ImageError::KernelPackageUnknown { package: package.to_owned() });
     }
-    match ensure_from(store, package, reporter, &Lists::Host).await {
+    if let Some(known) = store.answers().kernel(package) {
+        match build(store, &known, reporter, &Lists::Host).await {
+            // It is no longer here, and its sources have a newer one by now.
+            Err(ImageError::Tool(ToolError::Failed { .. })) => {}
+            other => return other,
+        }
+    }
+    renew(store, package, reporter).await
+}
+
+/// Asks which package holds the newest kernel.
+pub(super) async fn renew(
+    store: &ImageStore,
+    package: &str,
+    reporter: Reporter<'_>,
+) -> Result<(PathBuf, Manifest<KernelDetails>), ImageError> {
+    match renew_from(store, package, reporter, &Lists::Host).await {
         Err(ImageError::KernelPackageUnknown { .. } | ImageError::Tool(ToolError::Failed { .. })) => {
             // The host's lists are absent, or so old that the package they name is gone.
             reporter.say("refreshing package lists");
             let lists = Lists::Own(store.apt_folder());
             lists.refresh().await?;
-            ensure_from(store, package, reporter, &lists).await
+            renew_from(store, package, reporter, &lists).await
         }
         other => other,
     }
 }
 
-async fn ensure_from(
+async fn renew_from(
     store: &ImageStore,
     package: &str,
     reporter: Reporter<'_>,
@@ -46,6 +62,18 @@ async fn ensure_from(
     let found = apt::resolve_kernel(package, lists)
         .await?
         .ok_or_else(|| ImageError::KernelPackageUnknown { package: package.to_owned() })?;
+    let built = build(store, &found, reporter, lists).await?;
+    store.answers().keep_kernel(package, &found);
+    Ok(built)
+}
+
+/// Finds the kernel of a package, or makes it.
+async fn build(
+    store: &ImageStore,
+    found: &Package,
+    reporter: Reporter<'_>,
+    lists: &Lists,
+) -> Result<(PathBuf, Manifest<KernelDetails>), ImageError> {
     let key = KeyBuilder::new(BUILDER_VERSION)
         .field("debian")
         .field(&found.name)
@@ -55,7 +83,7 @@ async fn ensure_from(
     let wanted = Wanted { kind: Kind::Kernel, key: key.short(), reuse: Reuse::IfPresent };
     store
         .find_or_build(wanted, reporter, async |staging: &Staging| {
-            let kernel_file = unpack(staging, &found, lists, reporter).await?;
+            let kernel_file = unpack(staging, found, lists, reporter).await?;
             reporter.at(0.8, "unpacking the kernel");
             let built = finish(staging, kernel_file, format!("{} {}", found.name, found.version)).await?;
             staging

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::spec::{SpecError, SuiteName};
+use crate::answers::Answers;
 use crate::apt::{self, Source};
 use crate::error::ImageError;
 
@@ -54,11 +55,23 @@ pub fn host_suite() -> Option<SuiteName> {
 }
 
 /// The `deb` lines for `suite`.
-pub(super) async fn lines(sources: &PackageSources, suite: &SuiteName) -> Result<Vec<String>, ImageError> {
+pub(super) async fn lines(
+    answers: &Answers,
+    sources: &PackageSources,
+    suite: &SuiteName,
+) -> Result<Vec<String>, ImageError> {
     let lines = match sources {
         PackageSources::Lines(lines) => lines.clone(),
         PackageSources::Host => {
-            from_host(&apt::sources().await?, suite.as_str(), |path| Path::new(path).exists())
+            let host = match answers.sources() {
+                Some(known) => known,
+                None => {
+                    let found = apt::sources().await?;
+                    answers.keep_sources(&found);
+                    found
+                }
+            };
+            from_host(&host, suite.as_str(), |path| Path::new(path).exists())
         }
     };
     if lines.is_empty() {

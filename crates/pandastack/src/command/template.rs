@@ -61,7 +61,11 @@ pub(crate) async fn run(settings: &Settings, command: Command, format: Format) -
     match command {
         Command::Bake { name } => {
             let node = open_node(settings).await?;
-            let baked = bake(&node, &name).await;
+            let baked = async {
+                node.look_anew().await.context("forget what was found earlier")?;
+                bake(&node, &name).await
+            };
+            let baked = baked.await;
             node.close().await;
             let id = baked?;
             output::result(format, &json!({ "template": name, "snapshot": id }), || id.to_string())?;

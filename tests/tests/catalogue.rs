@@ -1,0 +1,38 @@
+//! Templates that come with PandaStack: found again after a restart, and each doing in a real machine what it is for.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use image::Tool;
+use tests::{Api, run, wait};
+use tokio::sync::Mutex;
+
+/// One at a time: each counts what its process does, or needs the whole host.
+static TURN: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_restarted_server_finds_its_templates_without_asking_for_packages() -> Result<()> {
+    run(async || {
+        let _turn = TURN.lock().await;
+        let api = Api::start("remember").await?;
+        let before = Tool::started();
+        let api = api.restart().await?;
+        wait::until_async("a sandbox can be made", PATIENCE, async || {
+            let id = api.create().await?;
+            ensure!(api.shell(&id, "echo here").await? == "here");
+            api.remove(&id).await?;
+            Ok(true)
+        })
+        .await?;
+        let programs = Tool::started() - before;
+        ensure!(programs == 0, "{programs} programs were started");
+
+        // Whoever asks for it gets another look.
+        api.node().look_anew().await?;
+        api.node().template(&tests::base::template(), &|_| {}).await?;
+        ensure!(Tool::started() > before, "nobody was asked");
+        api.finish().await
+    })
+}
