@@ -26,7 +26,8 @@ const fn of(name: &'static str, layer: u8, may_use: &'static [&'static str]) -> 
 }
 
 /// All crates, those that are planned included.
-const CRATES: [Crate; 17] = [
+const CRATES: [Crate; 18] = [
+    of("dockerfile", 0, &[]),
     of("domain", 0, &[]),
     of("guest-link", 0, &[]),
     of("host", 0, &[]),
