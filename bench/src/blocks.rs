@@ -13,7 +13,7 @@ use machine::qemu::Accelerator;
 use network::Lease;
 use serde_json::{Value, json};
 
-use crate::floor::Rig;
+use crate::floor::{Rig, cpu_ms};
 use crate::samples::say;
 use crate::setup::Bench;
 
@@ -55,9 +55,10 @@ pub(crate) async fn count(bench: &Bench, blocks: &Blocks) -> anyhow::Result<()> 
     let lease = bench.node.network().acquire().await.context("get a network card")?;
     let mut before = 0;
     for (told, name) in STEPS {
-        let (answered, later) = once(bench, &lease, told, &blocks.engine).await?;
+        let Count { answered, answered_cpu_ms, later, later_cpu_ms } =
+            once(bench, &lease, told, &blocks.engine).await?;
         say(&format!(
-            "{name:<28} {answered:>6} blocks in all, {:>6} for this; {later:>6} after {} ms",
+            "{name:<28} {answered:>6} blocks in all, {:>6} for this, {answered_cpu_ms:>6.1} ms of CPU; {later:>6} blocks, {later_cpu_ms:>6.1} ms after {} ms",
             answered - before,
             LEFT_ALONE.as_millis()
         ));
@@ -72,14 +73,24 @@ pub(crate) async fn count(bench: &Bench, blocks: &Blocks) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Blocks translated when the guest had answered, and some time later.
-async fn once(bench: &Bench, lease: &Lease, told: Told, extra: &[String]) -> anyhow::Result<(i64, i64)> {
-    let mut engine = Rig::prepare(bench)?.start(bench, &lease.tap, extra).await?;
+/// Blocks translated, and CPU time used since the guest was let go, when it had answered and some time later.
+struct Count {
+    answered: i64,
+    answered_cpu_ms: f64,
+    later: i64,
+    later_cpu_ms: f64,
+}
+
+async fn once(bench: &Bench, lease: &Lease, told: Told, extra: &[String]) -> anyhow::Result<Count> {
+    let mut engine = Rig::prepare(bench, "floor-disk")?.start(bench, &lease.tap, extra).await?;
+    let before = cpu_ms(engine.id())?;
     let link = engine.load().await?;
     let _link = Link::open(link, Opening::Clean, identity(lease, told)).await.context("no answer")?;
+    let answered_cpu_ms = cpu_ms(engine.id())? - before;
     let answered = translated(&engine.run(jit()).await?)?;
     tokio::time::sleep(LEFT_ALONE).await;
-    Ok((answered, translated(&engine.run(jit()).await?)?))
+    let later_cpu_ms = cpu_ms(engine.id())? - before;
+    Ok(Count { answered, answered_cpu_ms, later: translated(&engine.run(jit()).await?)?, later_cpu_ms })
 }
 
 fn jit() -> Value {

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::floor::{against, cpu_ms};
 use crate::guest::run;
+use crate::samples::say;
 use crate::setup::Bench;
 
 /// How long idle sandboxes are watched.
@@ -17,29 +19,51 @@ const SETTLED: Duration = Duration::from_secs(10);
 pub(crate) async fn measure(bench: &Bench, count: usize) -> anyhow::Result<Value> {
     let mut sandboxes = Vec::new();
     for _ in 0..count {
-        let (sandbox, _) = bench.create().await?;
-        run(&sandbox, &["/bin/echo", "hi"]).await?;
-        sandboxes.push(sandbox);
+        sandboxes.push(bench.create().await?.0);
     }
     let pids: Vec<u32> = sandboxes
         .iter()
         .map(|sandbox| Ok(sandbox.state().record.vm.as_ref().context("no machine")?.process.pid))
         .collect::<anyhow::Result<_>>()?;
-    tokio::time::sleep(SETTLED).await;
-    let cpu = |pids: &[u32]| pids.iter().map(|&pid| cpu_ms(pid)).sum::<anyhow::Result<f64>>();
-    let before = cpu(&pids)?;
-    let started = Instant::now();
-    tokio::time::sleep(WATCHED).await;
-    let busy = (cpu(&pids)? - before) / (started.elapsed().as_secs_f64() * 1e3) / count as f64 * 100.0;
-    let memory: Vec<f64> = pids.iter().map(|&pid| proportional_mb(pid)).collect::<anyhow::Result<_>>()?;
-    let average = memory.iter().sum::<f64>() / count as f64;
-    crate::samples::say(&format!("{count} idle sandboxes"));
-    against("MB of proportional memory each", average, 25.0);
-    against("% of a core each", busy, 1.0);
+    let fresh = watch(&pids).await?;
+    fresh.tell(&format!("{count} idle sandboxes, as they were made"));
+    for sandbox in &sandboxes {
+        run(sandbox, &["/bin/echo", "hi"]).await?;
+    }
+    let used = watch(&pids).await?;
+    used.tell("    and after a first command in each, whose translated code the emulator keeps");
     for sandbox in sandboxes {
         sandbox.delete().await?;
     }
-    Ok(json!({ "count": count, "memory_mb": memory, "memory_mb_each": average, "cpu_percent_each": busy }))
+    Ok(json!({ "count": count, "fresh": fresh, "used": used }))
+}
+
+/// What idle machines use.
+#[derive(Debug, Serialize)]
+struct Idle {
+    memory_mb: Vec<f64>,
+    memory_mb_each: f64,
+    cpu_percent_each: f64,
+}
+
+impl Idle {
+    fn tell(&self, name: &str) {
+        say(name);
+        against("MB of proportional memory each", self.memory_mb_each, 25.0);
+        against("% of a core each", self.cpu_percent_each, 1.0);
+    }
+}
+
+async fn watch(pids: &[u32]) -> anyhow::Result<Idle> {
+    tokio::time::sleep(SETTLED).await;
+    let cpu = || pids.iter().map(|&pid| cpu_ms(pid)).sum::<anyhow::Result<f64>>();
+    let before = cpu()?;
+    let started = Instant::now();
+    tokio::time::sleep(WATCHED).await;
+    let each = |sum: f64| sum / pids.len() as f64;
+    let cpu_percent_each = each(cpu()? - before) / (started.elapsed().as_secs_f64() * 1e3) * 100.0;
+    let memory_mb: Vec<f64> = pids.iter().map(|&pid| proportional_mb(pid)).collect::<anyhow::Result<_>>()?;
+    Ok(Idle { memory_mb_each: each(memory_mb.iter().sum()), memory_mb, cpu_percent_each })
 }
 
 /// A process's share of the memory it uses, in MB.

@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
+use crate::restore::join;
 use crate::samples::{Samples, say};
 use crate::setup::{Bench, FIRMWARE};
 
 /// What the engine's program needs by itself.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Floor {
     /// From starting the program to the guest's first reply.
     pub(crate) spawned: Samples,
@@ -40,27 +41,49 @@ impl Drop for Program {
     }
 }
 
-pub(crate) async fn measure(bench: &Bench, count: usize) -> anyhow::Result<Floor> {
-    let mut floor =
-        Floor { spawned: Samples::default(), waited: Samples::default(), cpu: Samples::default() };
-    let lease = bench.node.network().acquire().await.context("get a network card")?;
-    for _ in 0..count {
-        match once(bench, &lease.tap, Ahead::Nothing).await {
+impl Floor {
+    /// One more sample of each kind. Taken between the samples of what is compared with it: a host's speed changes from one second
+    /// to the next, with its clock and its neighbours.
+    pub(crate) async fn sample(&mut self, bench: &Bench, tap: &OwnedFd) {
+        match once(bench, tap, Ahead::Nothing, "floor-disk").await {
             Ok((ms, cpu)) => {
-                floor.spawned.add(Ok::<_, anyhow::Error>(ms));
-                floor.cpu.add(Ok::<_, anyhow::Error>(cpu));
+                self.spawned.add(Ok::<_, anyhow::Error>(ms));
+                self.cpu.add(Ok::<_, anyhow::Error>(cpu));
             }
-            Err(error) => floor.spawned.add(Err(error)),
+            Err(error) => self.spawned.add(Err(error)),
         }
+        self.waited.add(once(bench, tap, Ahead::Program, "floor-disk").await.map(|(ms, _)| ms));
     }
-    for _ in 0..count {
-        floor.waited.add(once(bench, &lease.tap, Ahead::Program).await.map(|(ms, _)| ms));
+
+    pub(crate) fn tell(&self) {
+        self.spawned.tell("floor: program started, first reply");
+        self.waited.tell("floor: program was waiting, first reply");
+        self.cpu.tell("floor: CPU time to the first reply");
     }
-    bench.node.network().release(lease.slot).wait().await.context("give the network card back")?;
-    floor.spawned.tell("floor: program started, first reply");
-    floor.waited.tell("floor: program was waiting, first reply");
-    floor.cpu.tell("floor: CPU time to the first reply");
-    Ok(floor)
+}
+
+/// How long so many floors take with all cores at work, in milliseconds: what these cores allow.
+pub(crate) async fn burst(bench: &Bench, count: usize) -> anyhow::Result<f64> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut leases = Vec::new();
+    for _ in 0..workers {
+        leases.push(bench.node.network().acquire().await.context("get a network card")?);
+    }
+    let started = Instant::now();
+    let work = leases.iter().enumerate().map(async |(worker, lease)| {
+        for _ in (worker..count).step_by(workers) {
+            once(bench, &lease.tap, Ahead::Nothing, &format!("floor-disk-{worker}")).await?;
+        }
+        anyhow::Ok(())
+    });
+    for (_, outcome) in join(work.collect()).await {
+        outcome?;
+    }
+    let total = started.elapsed().as_secs_f64() * 1e3;
+    for lease in leases {
+        bench.node.network().release(lease.slot).wait().await.context("give the network card back")?;
+    }
+    Ok(total)
 }
 
 /// What is done before the clock starts.
@@ -70,8 +93,8 @@ enum Ahead {
     Program,
 }
 
-async fn once(bench: &Bench, tap: &OwnedFd, ahead: Ahead) -> anyhow::Result<(f64, f64)> {
-    let rig = Rig::prepare(bench)?;
+async fn once(bench: &Bench, tap: &OwnedFd, ahead: Ahead, disk: &str) -> anyhow::Result<(f64, f64)> {
+    let rig = Rig::prepare(bench, disk)?;
     let mut started = Instant::now();
     let mut engine = rig.start(bench, tap, &[]).await?;
     if ahead == Ahead::Program {
@@ -101,8 +124,9 @@ pub(crate) struct Engine {
 }
 
 impl Rig {
-    pub(crate) fn prepare(bench: &Bench) -> anyhow::Result<Self> {
-        let disk = bench.data_dir.join("pool/floor-disk");
+    /// `disk` is the name of a clone that nobody else uses meanwhile.
+    pub(crate) fn prepare(bench: &Bench, disk: &str) -> anyhow::Result<Self> {
+        let disk = bench.data_dir.join("pool").join(disk);
         drop(std::fs::remove_file(&disk));
         storage::clone_file(&bench.template_file("disk"), &disk)?;
         let devices = File::open(bench.template_file("devices"))?;
@@ -128,6 +152,11 @@ impl Rig {
 }
 
 impl Engine {
+    /// The program's process.
+    pub(crate) fn id(&self) -> u32 {
+        self.program.0.id()
+    }
+
     /// Loads the guest, lets it run and gives the link to it.
     pub(crate) async fn load(&mut self) -> anyhow::Result<UnixStream> {
         let uri = json!({ "uri": "file:/dev/fdset/3" });
@@ -174,7 +203,8 @@ fn spawn(
         Accelerator::Kvm => ("kvm", "host"),
         Accelerator::Tcg => ("tcg", "max"),
     };
-    // Descriptors keep their numbers; they only must survive the exec. One program is started at a time, so no other gets them.
+    // Descriptors keep their numbers; they only must survive the exec. Another program that is started meanwhile gets them too,
+    // which does no harm here.
     for descriptor in [control, link, devices, tap.as_fd()] {
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
     }

@@ -91,20 +91,19 @@ async fn main() -> anyhow::Result<()> {
     // Without machines started ahead of need: the whole path, every time.
     let bench = Bench::open(&arguments, 0).await?;
     report.insert("engine".into(), json!(bench.node.fingerprint()));
-    let floor = floor::measure(&bench, arguments.floors).await?;
-    report.insert("floor".into(), json!(floor));
-    report
-        .insert("restore".into(), restore::sequential(&bench, "restore", arguments.restores, &floor).await?);
+    let restored = restore::sequential(&bench, "restore", arguments.restores, arguments.floors).await?;
+    report.insert("restore".into(), restored);
     report.insert("fork".into(), fork::measure(&bench, arguments.rounds).await?);
     report.insert("sleep".into(), sleep::measure(&bench, arguments.rounds).await?);
     report.insert("density".into(), density::measure(&bench, arguments.idle).await?);
-    report.insert("burst".into(), restore::burst(&bench, arguments.burst, &floor).await?);
+    report.insert("burst".into(), restore::burst(&bench, arguments.burst).await?);
     bench.close().await;
 
     // With machines waiting: what a user of a template in use gets.
     let bench = Bench::open(&arguments, 3).await?;
     let waiting =
-        restore::sequential(&bench, "restore into a waiting machine", arguments.restores, &floor).await?;
+        restore::sequential(&bench, "restore into a waiting machine", arguments.restores, arguments.floors)
+            .await?;
     report.insert("restore_waiting".into(), waiting);
     bench.close().await;
 
