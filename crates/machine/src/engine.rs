@@ -176,6 +176,8 @@ pub struct MemoryTarget {
     pub base: File,
     /// A copy of that file, open for reading and writing.
     pub copy: File,
+    /// When what is written goes to the disk.
+    pub write_out: memory::WriteOut,
 }
 
 /// What a save wrote.

@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -96,9 +97,18 @@ pub enum CaptureError {
     },
 }
 
+/// When captured pages go to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOut {
+    /// As they are written: the file is about to be synced and nobody waits for the copy alone.
+    AtOnce,
+    /// When the kernel or a sync likes: a guest stands still until the copy is made.
+    Later,
+}
+
 /// Copies what the VM of `memory` has changed into `target`, a clone of the file it was started from. The VM must be
 /// paused. When this returns `Ok`, `target` reads as the guest's memory does; it is not yet synced to disk.
-pub fn capture(memory: &GuestMemory, target: &File) -> Result<Captured, CaptureError> {
+pub fn capture(memory: &GuestMemory, target: &File, write_out: WriteOut) -> Result<Captured, CaptureError> {
     let actual = target.metadata().map_err(|source| CaptureError::Write { offset: 0, source })?.len();
     if actual != memory.length() {
         return Err(CaptureError::TargetLength { expected: memory.length(), actual });
@@ -118,6 +128,11 @@ pub fn capture(memory: &GuestMemory, target: &File) -> Result<Captured, CaptureE
             let bytes = window.iter().map(length).sum::<u64>() as usize;
             read(memory, window, &mut buffer[..bytes])?;
             zero_bytes.fetch_add(write(target, window, &buffer[..bytes])?, Ordering::Relaxed);
+            if write_out == WriteOut::AtOnce
+                && let (Some(first), Some(last)) = (window.first(), window.last())
+            {
+                start_writing_out(target, first.start..last.end);
+            }
             Ok::<(), CaptureError>(())
         },
     )?;
@@ -251,6 +266,13 @@ fn write(target: &File, window: &[Range<u64>], buffer: &[u8]) -> Result<u64, Cap
         target.write_all_at(run.bytes, run.offset).map_err(|source| explain(run.offset, source))?;
     }
     Ok(zero_bytes)
+}
+
+/// Only a hint: whoever needs the bytes on the disk syncs.
+fn start_writing_out(target: &File, range: Range<u64>) {
+    let (offset, length) = (range.start as libc::off64_t, length(&range) as libc::off64_t);
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::sync_file_range(target.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
 fn explain(offset: u64, source: io::Error) -> CaptureError {

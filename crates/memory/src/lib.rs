@@ -11,7 +11,7 @@ pub mod mapping;
 mod parallel;
 pub mod sums;
 
-pub use capture::{CaptureError, Captured, capture};
+pub use capture::{CaptureError, Captured, WriteOut, capture};
 pub use changed::ScanError;
 pub use mapping::{FindError, GuestMemory, Sharing};
 pub use sums::{SumError, Sums, VerifyError, What};

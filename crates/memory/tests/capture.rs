@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use memory::{CaptureError, GuestMemory, PAGE_BYTES, ScanError, Sharing, capture};
+use memory::{CaptureError, GuestMemory, PAGE_BYTES, ScanError, Sharing, WriteOut, capture};
 
 const PAGE: usize = PAGE_BYTES as usize;
 const FILE_VARIABLE: &str = "MEMORY_TEST_FILE";
@@ -178,7 +178,7 @@ fn check(pages: usize, orders: &[Order]) -> memory::Captured {
     let memory = GuestMemory::find(process.child.id(), &File::open(&files.base).unwrap()).unwrap();
     assert_eq!(memory.sharing(), Sharing::Private);
     assert_eq!(memory.length(), (pages * PAGE) as u64);
-    let captured = capture(&memory, &files.target()).unwrap();
+    let captured = capture(&memory, &files.target(), WriteOut::AtOnce).unwrap();
 
     assert!(std::fs::read(&files.target).unwrap() == expected, "the captured bytes differ");
     assert_eq!(captured.bytes, touched.iter().filter(|touched| **touched).count() as u64 * PAGE_BYTES);
@@ -241,7 +241,7 @@ fn zeros_free_the_space_of_what_they_replace() {
     process.order(&Order::Fill { first: 0, pages: 1024, seed: 0 });
     let memory = GuestMemory::find(process.child.id(), &File::open(&files.base).unwrap()).unwrap();
     let target = files.target();
-    capture(&memory, &target).unwrap();
+    capture(&memory, &target, WriteOut::Later).unwrap();
     target.sync_all().unwrap();
     assert_eq!(target.metadata().unwrap().blocks(), 0);
     assert!(std::fs::read(&files.target).unwrap().iter().all(|byte| *byte == 0));
@@ -279,7 +279,7 @@ fn a_target_of_another_length_is_refused() {
     let memory = GuestMemory::find(process.child.id(), &File::open(&files.base).unwrap()).unwrap();
     let target = files.target();
     target.set_len(15 * PAGE_BYTES).unwrap();
-    assert!(matches!(capture(&memory, &target), Err(CaptureError::TargetLength { .. })));
+    assert!(matches!(capture(&memory, &target, WriteOut::Later), Err(CaptureError::TargetLength { .. })));
 }
 
 #[test]
@@ -291,7 +291,10 @@ fn a_dead_vmm_is_not_an_unchanged_one() {
     assert!(memory.is_alive());
     drop(process);
     assert!(!memory.is_alive());
-    assert!(matches!(capture(&memory, &files.target()), Err(CaptureError::Scan(ScanError::Gone { .. }))));
+    assert!(matches!(
+        capture(&memory, &files.target(), WriteOut::AtOnce),
+        Err(CaptureError::Scan(ScanError::Gone { .. }))
+    ));
 }
 
 #[test]

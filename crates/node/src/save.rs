@@ -124,7 +124,12 @@ async fn take_silent(
             MemorySource::Private { base } => {
                 let base = File::open(base).map_err(host("open the base memory"))?;
                 let (copy, _) = clone_open_file(&base, &targets.memory, MEMORY_MODE)?;
-                Ok::<_, NodeError>(Some(MemoryTarget { base, copy }))
+                // Of a machine that is put to sleep nothing goes on before all of it is on the disk.
+                let write_out = match &targets.disk {
+                    None => memory::WriteOut::AtOnce,
+                    Some(_) => memory::WriteOut::Later,
+                };
+                Ok::<_, NodeError>(Some(MemoryTarget { base, copy, write_out }))
             }
             MemorySource::Shared { .. } => Ok(None),
         }

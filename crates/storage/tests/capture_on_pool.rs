@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memory::sums::MEMORY_CHUNK_BYTES;
-use memory::{CaptureError, GuestMemory, PAGE_BYTES, Sums, What, capture};
+use memory::{CaptureError, GuestMemory, PAGE_BYTES, Sums, What, WriteOut, capture};
 use storage::{Cloned, DataDir, Pool, PoolConfig, PoolSize, changed_ranges, clone_file};
 
 const PAGE: usize = PAGE_BYTES as usize;
@@ -74,7 +74,7 @@ fn check(pool: &Path, name: &str, change: impl Fn(&mut [u8])) {
         let (target, how) = clone_file(&base_path, &target_path).unwrap();
         let clone_time = began.elapsed();
         assert_eq!(how, Cloned::Shared);
-        let captured = capture(&memory, &target).unwrap();
+        let captured = capture(&memory, &target, WriteOut::Later).unwrap();
 
         let began = Instant::now();
         let sums = base_sums.updated(&target, &captured.ranges).unwrap();
@@ -166,7 +166,7 @@ fn capturing_64_mb_on_a_pool() {
     mapped.bytes()[..CHANGED].fill(3);
     let memory = GuestMemory::find(std::process::id(), &base).unwrap();
     let (target, _) = clone_file(&pool.path().join("base"), &pool.path().join("target")).unwrap();
-    let captured = capture(&memory, &target);
+    let captured = capture(&memory, &target, WriteOut::Later);
     assert!(matches!(captured, Err(CaptureError::NoSpace)), "{captured:?}");
     drop((base, filler, target, mapped));
     pool.close().unwrap();
