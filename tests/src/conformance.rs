@@ -19,7 +19,7 @@ use guest_link::client::{Flush, Link, Opening};
 use image::{ImageStore, KernelSource, Reuse, Silent};
 use machine::{
     BootPlan, Engine, MemoryTarget, Place, Prepared, ProcessIdentity, RestorePlan, SaveTarget, Saved, Vm,
-    VolumeDrive,
+    VolumeDrive, WriteOut,
 };
 use storage::{DataDir, Pool, PoolConfig, PoolSize, clone_file};
 
@@ -263,7 +263,10 @@ impl Machine {
             Origin::Restored => {
                 let path = self.place.directory.join("saved-memory");
                 let (copy, _) = clone_file(&self.memory, &path)?;
-                (Some(MemoryTarget { base: File::open(&self.memory)?, copy }), path)
+                (
+                    Some(MemoryTarget { base: File::open(&self.memory)?, copy, write_out: WriteOut::Later }),
+                    path,
+                )
             }
         };
         let saved = self.vm.save(SaveTarget { memory, devices }).await.context("save")?;

@@ -12,4 +12,5 @@ pub use engine::{
     AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, MemoryTarget, Place, Prepared, RestorePlan,
     SaveTarget, Saved, StartError, VOLUMES_MAX, Vm, VmRecord, VmState, VolumeDrive,
 };
+pub use memory::WriteOut;
 pub use process::{ProcessIdentity, VmProcess};

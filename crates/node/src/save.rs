@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use guest_link::client::{Flush, Link};
-use machine::{MemoryTarget, SaveTarget, Saved, Vm};
+use machine::{MemoryTarget, SaveTarget, Saved, Vm, WriteOut};
 use memory::Sums;
 use memory::sums::{DISK_CHUNK_BYTES, MEMORY_CHUNK_BYTES};
 use serde::Serialize;
@@ -126,8 +126,8 @@ async fn take_silent(
                 let (copy, _) = clone_open_file(&base, &targets.memory, MEMORY_MODE)?;
                 // Of a machine that is put to sleep nothing goes on before all of it is on the disk.
                 let write_out = match &targets.disk {
-                    None => memory::WriteOut::AtOnce,
-                    Some(_) => memory::WriteOut::Later,
+                    None => WriteOut::AtOnce,
+                    Some(_) => WriteOut::Later,
                 };
                 Ok::<_, NodeError>(Some(MemoryTarget { base, copy, write_out }))
             }
