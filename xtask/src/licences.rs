@@ -25,24 +25,50 @@ struct Rules {
     registries: BTreeSet<String>,
 }
 
-/// Looks at every package in `Cargo.lock`, for all platforms.
+/// Looks at every package that is built, for any platform and with any feature.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Findings> {
     let text = std::fs::read_to_string(root.join("deny.toml")).context("read deny.toml")?;
     let rules = Rules::parse(&text).context("understand deny.toml")?;
-    judge(&metadata(root)?, &rules)
+    let metadata = cargo(root, &["metadata", "--format-version", "1", "--locked", "--all-features"])?;
+    let mut metadata: Value = serde_json::from_slice(&metadata).context("understand cargo metadata")?;
+    let built = built(root)?;
+    if let Some(packages) = metadata.get_mut("packages").and_then(Value::as_array_mut) {
+        let text = |package: &Value, key: &str| package[key].as_str().unwrap_or_default().to_owned();
+        packages.retain(|package| built.contains(&(text(package, "name"), text(package, "version"))));
+    }
+    judge(&metadata, &rules)
 }
 
-fn metadata(root: &Path) -> anyhow::Result<Value> {
+/// Names and versions of what is built. `Cargo.lock` and `cargo metadata` also list packages that a feature mentions (`ring?/alloc`) but
+/// does not turn on.
+fn built(root: &Path) -> anyhow::Result<BTreeSet<(String, String)>> {
+    let tree = [
+        "tree",
+        "--workspace",
+        "--locked",
+        "--all-features",
+        "--target",
+        "all",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ];
+    let output = String::from_utf8(cargo(root, &tree)?).context("understand cargo tree")?;
+    let package = |line: &str| {
+        let mut words = line.split(' ');
+        Some((words.next()?.to_owned(), words.next()?.strip_prefix('v')?.to_owned()))
+    };
+    Ok(output.lines().filter_map(package).collect())
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
-        .current_dir(root)
-        .output()
-        .context("run cargo metadata")?;
+    let output = Command::new(cargo).args(arguments).current_dir(root).output().context("run cargo")?;
     if !output.status.success() {
-        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("cargo {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr).trim());
     }
-    serde_json::from_slice(&output.stdout).context("understand cargo metadata")
+    Ok(output.stdout)
 }
 
 impl Rules {

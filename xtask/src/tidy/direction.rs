@@ -26,11 +26,12 @@ const fn of(name: &'static str, layer: u8, may_use: &'static [&'static str]) -> 
 }
 
 /// All crates, those that are planned included.
-const CRATES: [Crate; 18] = [
+const CRATES: [Crate; 19] = [
     of("dockerfile", 0, &[]),
     of("domain", 0, &[]),
     of("guest-link", 0, &[]),
     of("host", 0, &[]),
+    of("oci", 0, &[]),
     of("contract", 1, &["domain"]),
     of("guest", 1, &["guest-link"]),
     of("image", 1, &["domain"]),
