@@ -196,6 +196,10 @@ impl Document {
     /// # Errors
     /// When it is neither, or when it could be taken for both.
     pub fn decode(bytes: &[u8], declared: Option<&str>) -> Result<Self, ManifestError> {
+        // A list of the right length would also be read as a manifest, but by nobody else.
+        if bytes.trim_ascii_start().first() == Some(&b'[') {
+            return Err(ManifestError::Ambiguous { reason: "it is a list" });
+        }
         let raw: Raw = serde_json::from_slice(bytes).map_err(ManifestError::Malformed)?;
         let declared = declared.map(|kind| kind.split(';').next().unwrap_or(kind).trim());
         if raw.fs_layers.is_some() || raw.schema_version == Some(1) {

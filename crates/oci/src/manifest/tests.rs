@@ -52,6 +52,8 @@ fn what_could_be_read_two_ways_is_refused() {
     let mut wrong = image.clone();
     wrong["mediaType"] = json!(OCI_INDEX);
     assert!(matches!(decode(&wrong, None), Err(ManifestError::Ambiguous { .. })));
+    let list = json!([2, OCI_MANIFEST, config, [], null, null]);
+    assert!(matches!(decode(&list, None), Err(ManifestError::Ambiguous { .. })));
     let old = json!({"schemaVersion": 1, "fsLayers": [], "history": []});
     assert!(decode(&old, None).unwrap_err().to_string().contains("schema 1"));
     let mut strange = image;

@@ -113,10 +113,12 @@ impl Client {
         let loaded = blocking(move || Image::load(&inner, &named, &platform)).await;
         let image = loaded.map_err(host("work in", layout.root()))??;
         let mut seen = HashSet::new();
-        let layers: Vec<&Descriptor> =
-            manifest.layers.iter().filter(|layer| seen.insert(layer.digest)).collect();
-        stream::iter(layers)
-            .map(|layer| blob::fetch(&session, layer, layout, report))
+        let layers = manifest.layers.iter().filter(|layer| seen.insert(layer.digest)).cloned();
+        // Futures that own what they fetch: those over borrowed layers could not be sent to another thread.
+        let session = &session;
+        let fetches: Vec<_> =
+            layers.map(|layer| async move { blob::fetch(session, &layer, layout, report).await }).collect();
+        stream::iter(fetches)
             .buffer_unordered(self.settings.blobs_at_once.max(1))
             .try_collect::<()>()
             .await?;

@@ -3,7 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod debian;
 mod files;
 mod hostile;
 mod imports;
 mod layers;
+mod misbehaving;
+mod registry;
+mod server;
