@@ -94,6 +94,10 @@ impl Listing {
         let bad = || BadPath { path: path.to_owned() };
         let mut below = String::new();
         let parts: Vec<&str> = path.split('/').filter(|part| *part != ".").collect();
+        if parts.is_empty() {
+            // The root is there already, and it is a directory.
+            return if entry == Entry::Directory { Ok(()) } else { Err(bad()) };
+        }
         for (at, part) in parts.iter().enumerate() {
             if part.is_empty() || *part == ".." || part.contains('\0') {
                 return Err(bad());
@@ -160,7 +164,7 @@ mod tests {
     #[test]
     fn paths_that_leave_the_tree_are_refused() {
         let mut listing = listing(&[("a/b", Entry::File)]);
-        for path in ["/etc/passwd", "../x", "a/../../x", "", "a//c", "a/b/c", "a", "x\0"] {
+        for path in ["/etc/passwd", "../x", "a/../../x", "", ".", "./.", "a//c", "a/b/c", "a", "x\0"] {
             assert!(listing.insert(path, Entry::File).is_err(), "{path}");
         }
         assert!(listing.insert("./a/c", Entry::File).is_ok());
