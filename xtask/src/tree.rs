@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 /// Folders that hold no text of the project.
-const SKIPPED: [&str; 4] = [".git", "target", "node_modules", "results"];
+const SKIPPED: [&str; 6] = [".git", "target", "node_modules", "results", "artifacts", "corpus"];
 
 /// Files larger than this are data, not text.
 const TEXT_BYTES_MAX: u64 = 1 << 20;

@@ -26,6 +26,9 @@ mod events;
 mod exec;
 mod files;
 mod fork;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod host_process;
 mod lifecycle;
 mod measure;

@@ -67,7 +67,7 @@ impl PreviewTarget {
     }
 }
 
-fn seal(key: &PreviewKey, body: &[u8]) -> Result<Hmac<Sha256>, ControlError> {
+pub(crate) fn seal(key: &PreviewKey, body: &[u8]) -> Result<Hmac<Sha256>, ControlError> {
     let mut seal = Hmac::<Sha256>::new_from_slice(&key.0).map_err(ControlError::internal)?;
     seal.update(body);
     Ok(seal)
@@ -79,7 +79,7 @@ fn sign(key: &PreviewKey, grant: &PreviewGrant) -> Result<String, ControlError> 
     Ok(format!("{}.{}", URL_SAFE_NO_PAD.encode(&body), URL_SAFE_NO_PAD.encode(seal)))
 }
 
-fn verify(key: &PreviewKey, token: &str, now_ms: i64) -> Result<PreviewGrant, ControlError> {
+pub(crate) fn verify(key: &PreviewKey, token: &str, now_ms: i64) -> Result<PreviewGrant, ControlError> {
     let bad = || ControlError::new(Kind::Unauthorized, "this preview link is not valid");
     if token.len() > TOKEN_BYTES_MAX {
         return Err(bad());

@@ -4,6 +4,9 @@
 //! [`qemu`] is one engine. Every engine keeps the promises written at the trait and passes the same conformance suite.
 
 mod engine;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod jail;
 mod process;
 pub mod qemu;

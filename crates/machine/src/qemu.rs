@@ -4,7 +4,7 @@
 //! the pages it changed. A snapshot belongs to the exact QEMU that made it.
 
 mod command;
-mod qmp;
+pub(crate) mod qmp;
 mod vm;
 
 use std::fs::{self, File};

@@ -11,6 +11,9 @@ mod config;
 mod create;
 mod driver;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hibernation;
 mod identity;
 mod node;

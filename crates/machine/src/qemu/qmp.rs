@@ -146,13 +146,13 @@ async fn read_answers(mut read: BufReader<OwnedReadHalf>, answers: mpsc::Sender<
     }
 }
 
-enum Line {
+pub(crate) enum Line {
     Event,
     Answer(Value),
 }
 
 /// Tells events from answers (and the greeting); anything else is not QMP.
-fn parse(line: &[u8]) -> Option<Line> {
+pub(crate) fn parse(line: &[u8]) -> Option<Line> {
     let message: Value = serde_json::from_slice(line).ok()?;
     let has = |key| message.get(key).is_some();
     if has("event") {
