@@ -1,0 +1,116 @@
+/** The client: where everything begins. */
+
+import "./dispose.js";
+
+import { settings, type ClientConfig } from "./config.js";
+import type { Audit, AuditEntry, BootStats, Health, MeInfo, VersionInfo } from "./generated.js";
+import { SnapshotsAPI, TokensAPI, VolumesAPI } from "./resources.js";
+import { SandboxesAPI } from "./sandboxes.js";
+import { TemplatesAPI } from "./templates.js";
+import { Transport, type RequestOptions } from "./transport.js";
+import { view } from "./view.js";
+
+/**
+ * A client of a PandaStack server.
+ *
+ * Without arguments it finds the key in `PANDASTACK_API_KEY` or `PANDASTACK_TOKEN`, and the server in `PANDASTACK_API` or
+ * `PANDASTACK_API_URL`.
+ *
+ * @example
+ * ```ts
+ * import { PandaStack } from "@pandastack/sdk";
+ *
+ * const client = new PandaStack();
+ * await using sandbox = await client.sandboxes.create({ template: "base" });
+ * console.log((await sandbox.exec("echo hello")).stdout);
+ * ```
+ */
+export class PandaStack {
+  /** Sandboxes. */
+  readonly sandboxes: SandboxesAPI;
+  /** The same as `sandboxes`. */
+  readonly sandbox: SandboxesAPI;
+  /** Templates. */
+  readonly templates: TemplatesAPI;
+  /** Snapshots. */
+  readonly snapshots: SnapshotsAPI;
+  /** Volumes. */
+  readonly volumes: VolumesAPI;
+  /** Keys. */
+  readonly tokens: TokensAPI;
+  /** Host that previews live under; the server's own when absent. */
+  previewHost: string | undefined;
+  readonly #transport: Transport;
+
+  constructor(config: ClientConfig = {}) {
+    const transport = new Transport(settings(config));
+    this.#transport = transport;
+    this.previewHost = transport.settings.previewHost;
+    this.sandboxes = new SandboxesAPI(this, transport);
+    this.sandbox = this.sandboxes;
+    this.templates = new TemplatesAPI(transport);
+    this.snapshots = new SnapshotsAPI(transport);
+    this.volumes = new VolumesAPI(transport);
+    this.tokens = new TokensAPI(transport);
+  }
+
+  /** The server's address. */
+  get baseUrl(): string {
+    return this.#transport.settings.baseUrl;
+  }
+  /** The same as `baseUrl`. */
+  get apiUrl(): string {
+    return this.baseUrl;
+  }
+  /** The key. */
+  get apiKey(): string | undefined {
+    return this.#transport.settings.apiKey;
+  }
+  /** How long an answer is waited for. */
+  get timeoutMs(): number {
+    return this.#transport.settings.timeoutMs;
+  }
+
+  /** Host that previews live under. */
+  get previewSuffix(): string {
+    if (this.previewHost) return this.previewHost.replace(/^\.+/, "");
+    return new URL(this.baseUrl).hostname.replace(/^api\./, "");
+  }
+
+  /** Who is calling. */
+  async me(): Promise<MeInfo> {
+    return view<MeInfo>(await this.#transport.request("GET", "/me"));
+  }
+
+  /** Which program answers. */
+  async version(): Promise<VersionInfo> {
+    return view<VersionInfo>(await this.#transport.request("GET", "/version"));
+  }
+
+  /** Requests that changed something, newest first. */
+  async audit(options: { since?: string | number | Date; limit?: number } = {}): Promise<AuditEntry[]> {
+    const { since, limit } = options;
+    const query = { since: since instanceof Date ? since.toISOString() : since, limit };
+    return view<Audit>(await this.#transport.request("GET", "/audit", { query })).entries;
+  }
+
+  /** Times of recent creations. */
+  async bootStats(options: { limit?: number } = {}): Promise<BootStats> {
+    return view<BootStats>(await this.#transport.request("GET", "/stats/boot", { query: { limit: options.limit } }));
+  }
+
+  /** Whether the server can work. Needs no key. */
+  async health(): Promise<Health> {
+    const response = await this.#transport.settings.fetch(`${this.baseUrl}/healthz`);
+    return view<Health>(await response.json());
+  }
+
+  /** Any request, for what has no method of its own yet. Paths are below `/v1`. The answer is what the server sent. */
+  request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
+    return this.#transport.request<T>(method, path, options);
+  }
+}
+
+/** The client, under the name that earlier releases gave it. */
+export const Client = PandaStack;
+export type Client = PandaStack;

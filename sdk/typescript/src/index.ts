@@ -1,0 +1,97 @@
+/**
+ * Real machines for AI agents: every sandbox a VM of its own, forkable while it runs, asleep when idle.
+ *
+ * @packageDocumentation
+ */
+
+import "./dispose.js";
+
+export { Client, PandaStack, Client as default } from "./client.js";
+export type { ClientConfig } from "./config.js";
+export {
+  AuthError,
+  BadRequestError,
+  CapacityError,
+  CommandError,
+  ConflictError,
+  ExecInterrupted,
+  ExploreError,
+  NetworkError,
+  NotFoundError,
+  PandaStackError,
+  PermissionDeniedError,
+  RateLimitError,
+  RequestTimeoutError,
+  SandboxTimeout,
+  ServerError,
+  TemplateBuildError,
+  type ErrorDetails,
+} from "./errors.js";
+export { Commands, Sandbox } from "./sandbox.js";
+export type {
+  EventsOptions,
+  ForkTree,
+  LogsOptions,
+  SandboxChange,
+  SandboxForkOptions,
+  SandboxForkTreeOptions,
+} from "./sandbox.js";
+export { SandboxesAPI, type SandboxCreateOptions } from "./sandboxes.js";
+export { CommandStream } from "./exec.js";
+export type { ExecOptions, ExecResult, ExecStreamCallbacks, OutputEvent } from "./exec.js";
+export { Process, Processes, type OutputOptions, type StartOptions } from "./processes.js";
+export { Terminal, type TerminalOptions } from "./terminal.js";
+export { Filesystem, type FileContent, type FileOptions, type WalkStep } from "./filesystem.js";
+export type { TransferOptions, TransferProgress, TransferResult } from "./transfer.js";
+export { CodeContext, Execution, Result, type ContextOptions, type RunOptions } from "./code.js";
+export type { BranchOutcome, Candidate, ExploreOptions, ExploreResult } from "./explore.js";
+export { Ports, type PreviewOptions } from "./ports.js";
+export {
+  SnapshotsAPI,
+  SnapshotsAPI as SnapshotsNamespace,
+  TokensAPI,
+  VolumesAPI,
+  VolumesAPI as VolumesNamespace,
+  type TokenOptions,
+  type VolumeOptions,
+} from "./resources.js";
+export {
+  TemplatesAPI,
+  type TemplateBuild,
+  type TemplateBuildOptions,
+  type TemplateDockerfileBuildOptions,
+  type TemplateRegisterOptions,
+} from "./templates.js";
+export type { Query, RequestOptions } from "./transport.js";
+export type {
+  AttachedVolume,
+  AuditEntry,
+  BootStats,
+  ContextInfo,
+  CreatedToken,
+  CreateTimings,
+  FileInfo,
+  FileWritten,
+  ForkFailure,
+  GuestMetrics,
+  Health,
+  LifecycleInfo,
+  MeInfo,
+  NetworkMode,
+  Organisation,
+  Percentiles,
+  PortInfo,
+  PreviewLink,
+  ProcessInfo,
+  PromoteResult,
+  SandboxEvent,
+  SandboxInfo,
+  SandboxMetrics,
+  SandboxStatus,
+  SignalName,
+  SnapshotInfo,
+  TemplateInfo,
+  TokenInfo,
+  VersionInfo,
+  VolumeInfo,
+} from "./generated.js";

@@ -1,0 +1,268 @@
+/** Requests: how they are addressed, how long they are waited for, and when they are sent again. */
+
+import type { Settings } from "./config.js";
+import {
+  AuthError,
+  NetworkError,
+  PandaStackError,
+  RequestTimeoutError,
+  errorOf,
+  isExplained,
+} from "./errors.js";
+import { readEvents, type ServerEvent } from "./sse.js";
+
+/** Values of a query; absent ones are left out. */
+export type Query = Record<string, string | number | boolean | undefined>;
+
+/** How a request is sent. */
+export interface RequestOptions {
+  query?: Query | undefined;
+  /** A body of JSON. */
+  json?: unknown;
+  /** Any other body. */
+  body?: BodyInit | undefined;
+  headers?: Record<string, string> | undefined;
+  /** How long to wait for the whole answer; 0: as long as it takes. */
+  timeoutMs?: number | undefined;
+  /** Ends the request, and the waiting between retries. */
+  signal?: AbortSignal | undefined;
+  /** What the answer is read as; JSON when absent. */
+  parseAs?: "json" | "text" | "bytes" | "none" | undefined;
+  /** Sent once, whatever comes back. */
+  noRetry?: boolean | undefined;
+}
+
+/** When a request is sent again. */
+export type Retry =
+  /** A 404 to a request that only asks (or deletes) once more: what was just made may not be known everywhere yet. */
+  | "echo"
+  /** Also while the server is full and says when to come back. It promises that nothing was made. */
+  | "capacity"
+  /** Also while the sandbox does not answer yet. */
+  | "warmup";
+
+/** Calls that move machines take longer than others. */
+export const MOVE_TIMEOUT_MS = 180_000;
+const ECHO_DELAY_MS = 200;
+const JITTER_CAPS_SECONDS = [1, 2, 4, 8, 15];
+const NO_SPACE_FLOOR_SECONDS = 0.5;
+const WARMUP_FIRST_MS = 500;
+const WARMUP_LAST_MS = 2000;
+const WARMUP_SIGNS = ["connect: connection refused", "no route to host", "i/o timeout"];
+
+/** The way to the server. */
+export class Transport {
+  constructor(readonly settings: Settings) {}
+
+  /** The address of a path below `/v1`, or of one that says so itself. */
+  url(path: string, query: Query = {}): string {
+    const rest = path.replace(/^\/+/, "");
+    const url = new URL(`${this.settings.baseUrl}/${rest.startsWith("v1/") ? rest : `v1/${rest}`}`);
+    for (const [name, value] of Object.entries(query)) {
+      if (value !== undefined) url.searchParams.set(name, String(value));
+    }
+    return url.href;
+  }
+
+  /** Sends a request and reads its answer. */
+  async request<T>(method: string, path: string, options: RequestOptions = {}, retry: Retry = "echo"): Promise<T> {
+    return this.#again(method, options, retry, () =>
+      this.#within(options, async (signal) => {
+        const response = await this.#send(method, path, options, signal);
+        return (await this.#read(response, options.parseAs ?? "json")) as T;
+      }),
+    );
+  }
+
+  /** Sends a request and hands out its answer before it has been read. The timeout ends with the headers. */
+  async open(method: string, path: string, options: RequestOptions = {}, retry: Retry = "echo"): Promise<Response> {
+    return this.#again(method, options, retry, async () => {
+      const { signal, calm, release } = this.#deadline(options);
+      try {
+        const response = await this.#send(method, path, options, signal);
+        // From here on the clock no longer counts; the caller's signal does, for as long as the answer is read.
+        calm();
+        return response;
+      } catch (error) {
+        release();
+        throw error;
+      }
+    });
+  }
+
+  /** Follows a stream of events. */
+  async *events(method: string, path: string, options: RequestOptions = {}): AsyncGenerator<ServerEvent, void, undefined> {
+    const headers = { accept: "text/event-stream", ...options.headers };
+    const response = await this.open(method, path, { ...options, headers });
+    if (response.body === null) return;
+    try {
+      yield* readEvents(response.body);
+    } catch (cause) {
+      throw failure(cause, options.signal, `the stream ${method} ${path} broke`);
+    }
+  }
+
+  async #send(method: string, path: string, options: RequestOptions, signal: AbortSignal | undefined): Promise<Response> {
+    const { apiKey, fetch } = this.settings;
+    if (apiKey === undefined) {
+      throw new AuthError("no API key", {
+        code: "unauthorized",
+        hint: "set PANDASTACK_API_KEY, or pass apiKey: new PandaStack({ apiKey })",
+      });
+    }
+    const headers: Record<string, string> = {
+      accept: "application/json",
+      authorization: `Bearer ${apiKey}`,
+      ...options.headers,
+    };
+    let body = options.body;
+    if (options.json !== undefined) {
+      headers["content-type"] = "application/json";
+      body = JSON.stringify(options.json);
+    }
+    const init: RequestInit & { duplex?: "half" } = { method, headers, redirect: "manual" };
+    if (body !== undefined) init.body = body;
+    if (body instanceof ReadableStream) init.duplex = "half";
+    if (signal !== undefined) init.signal = signal;
+    let response: Response;
+    try {
+      response = await fetch(this.url(path, options.query), init);
+    } catch (cause) {
+      throw failure(cause, signal, `could not reach ${this.settings.baseUrl}`);
+    }
+    if (response.ok) return response;
+    throw errorOf(response, await response.text().catch(() => ""));
+  }
+
+  async #read(response: Response, as: NonNullable<RequestOptions["parseAs"]>): Promise<unknown> {
+    try {
+      if (as === "bytes") return new Uint8Array(await response.arrayBuffer());
+      const text = await response.text();
+      if (as === "none") return undefined;
+      if (as === "text") return text;
+      return text === "" ? undefined : JSON.parse(text);
+    } catch (cause) {
+      if (cause instanceof SyntaxError) {
+        throw new PandaStackError("the answer is not JSON: is this a PandaStack server?", {
+          cause,
+          statusCode: response.status,
+          response,
+        });
+      }
+      throw failure(cause, undefined, "the answer broke off");
+    }
+  }
+
+  /** A signal for one attempt: the caller's, and that of the clock. */
+  #deadline(options: RequestOptions): { signal: AbortSignal; calm: () => void; release: () => void } {
+    const controller = new AbortController();
+    const timeoutMs = options.timeoutMs ?? this.settings.timeoutMs;
+    const expire = () => controller.abort(new RequestTimeoutError(`no answer within ${timeoutMs / 1000} s`));
+    const timer = timeoutMs > 0 && Number.isFinite(timeoutMs) ? setTimeout(expire, timeoutMs) : undefined;
+    const follow = () => controller.abort(options.signal?.reason);
+    if (options.signal?.aborted) follow();
+    else options.signal?.addEventListener("abort", follow, { once: true });
+    const calm = () => clearTimeout(timer);
+    const release = () => {
+      calm();
+      options.signal?.removeEventListener("abort", follow);
+    };
+    return { signal: controller.signal, calm, release };
+  }
+
+  async #within<T>(options: RequestOptions, attempt: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const { signal, release } = this.#deadline(options);
+    try {
+      return await attempt(signal);
+    } catch (error) {
+      // What broke because it was ended failed for the reason it was ended for.
+      throw signal.aborted ? signal.reason : error;
+    } finally {
+      release();
+    }
+  }
+
+  async #again<T>(method: string, options: RequestOptions, retry: Retry, attempt: () => Promise<T>): Promise<T> {
+    if (options.noRetry === true) return attempt();
+    const { maxCreateRetrySeconds, execReadyTimeoutMs } = this.settings;
+    const begun = Date.now();
+    const replayable = !(options.body instanceof ReadableStream);
+    let echoed = false;
+    let [refusals, delayMs] = [0, WARMUP_FIRST_MS];
+    for (;;) {
+      try {
+        return await attempt();
+      } catch (error) {
+        if (!(error instanceof PandaStackError)) throw error;
+        if (error.statusCode === 404 && !echoed && ["GET", "HEAD", "DELETE"].includes(method)) {
+          echoed = true;
+          await pause(ECHO_DELAY_MS, options.signal);
+          continue;
+        }
+        if (retry === "capacity") {
+          const seconds = refusalSeconds(error, refusals++);
+          if (seconds !== undefined && Date.now() - begun + seconds * 1000 <= maxCreateRetrySeconds * 1000) {
+            await pause(seconds * 1000, options.signal);
+            continue;
+          }
+        }
+        if (retry === "warmup" && replayable && coming(error) && Date.now() - begun + delayMs <= execReadyTimeoutMs) {
+          await pause(delayMs, options.signal);
+          delayMs = Math.min(delayMs * 1.5, WARMUP_LAST_MS);
+          continue;
+        }
+        throw error;
+      }
+    }
+  }
+}
+
+/** How long to wait after a refusal for want of room; nothing when it is not one. */
+function refusalSeconds(error: PandaStackError, refusals: number): number | undefined {
+  const { statusCode, retryAfter } = error;
+  const named = retryAfter !== undefined;
+  // A 503 of something in between does not explain itself, and promises nothing.
+  const full =
+    statusCode === 507 || (statusCode === 429 && named) || (statusCode === 503 && named && isExplained(error));
+  if (!full) return undefined;
+  const cap = JITTER_CAPS_SECONDS[Math.min(refusals, JITTER_CAPS_SECONDS.length - 1)] ?? 0;
+  const wait = (retryAfter ?? 0) + Math.random() * cap;
+  return statusCode === 507 ? Math.max(wait, NO_SPACE_FLOOR_SECONDS) : wait;
+}
+
+function coming(error: PandaStackError): boolean {
+  return (error.statusCode ?? 0) >= 500 && WARMUP_SIGNS.some((sign) => error.message.includes(sign));
+}
+
+/** What a broken request fails with: the reason of whoever ended it, or that the network did. */
+function failure(cause: unknown, signal: AbortSignal | undefined, otherwise: string): unknown {
+  if (cause instanceof PandaStackError) return cause;
+  if (signal?.aborted) return signal.reason ?? cause;
+  const why = cause instanceof Error ? (cause.cause instanceof Error ? cause.cause.message : cause.message) : String(cause);
+  return new NetworkError(`${otherwise}: ${why}`, { cause });
+}
+
+/** Waits, unless the signal comes first. */
+export function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason as Error);
+    const end = () => {
+      clearTimeout(timer);
+      reject(signal?.reason as Error);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", end);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", end, { once: true });
+  });
+}
+
+/** A path made of names: `at("sandboxes", id, "exec")`. */
+export function at(...parts: (string | number)[]): string {
+  for (const part of parts) {
+    // These would lead somewhere else, however they are written.
+    if (part === "" || part === "." || part === "..") throw new TypeError(`"${part}" names nothing`);
+  }
+  return `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
+}
