@@ -1,4 +1,14 @@
 //! Container images: pulled by the distribution protocol, kept by content, unpacked safely, written.
+//!
+//! ```text
+//! name ─► Reference ─► Client::pull ─┐
+//! layout directory, archive, docker save ─► Layout::import_* ─┼─► Layout ─► Image::unpack ─► tree ─► write_tree ─► Layout::write_*
+//! root file system tarball ───────────────────────────────────┴─► Unpacker::tarball ───────────┘
+//! ```
+//!
+//! Everything that comes from outside is hostile until checked. No registry is named here: what short names mean, which registries may
+//! be asked, and who asks is the caller's to say. Only `Client` is asynchronous; the rest blocks and belongs on a thread that may.
+//! Unpacking needs root, because files get owners.
 
 mod config;
 mod digest;

@@ -5,6 +5,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use oci::{Image, ImportError, ImportLimits, Layout, LayoutError, Platform, Policy, Wanted};
+use proptest::prelude::*;
 use serde_json::json;
 
 use crate::files::{IMAGE_NAMES, Made, archive, config, file, gzip, image, names, symlink};
@@ -215,4 +216,42 @@ fn skopeo_and_umoci_agree() {
     let root = tempfile::tempdir().unwrap();
     changed.unpack(&ours, root.path(), Policy::default()).unwrap();
     assert_eq!(names(root.path()), ["bin", "bin/ash", "bin/sh", "etc", "etc/added"]);
+}
+
+/// An archive of an image, whole and right.
+fn exported() -> Vec<u8> {
+    let layouts = Layouts::new();
+    let ours = layouts.open("ours");
+    let made = image(&ours, "one");
+    let mut bytes = Vec::new();
+    let found = Image::load(&ours, &made, &Platform::linux_amd64()).unwrap();
+    ours.write_archive(&found, None, &mut bytes).unwrap();
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever is changed in an archive, what is taken from it is whole, or nothing is.
+    #[test]
+    fn changed_archives_are_refused_or_right(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<Option<prop::sample::Index>>(),
+    ) {
+        let mut bytes = exported();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let layouts = Layouts::new();
+        let layout = layouts.open("ours");
+        match import(&layout, bytes, Wanted::Only) {
+            Ok(_) => check(&layout, "mine"),
+            Err(_) => prop_assert_eq!(layout.find("mine").unwrap(), None),
+        }
+        prop_assert_eq!(std::fs::read_dir(layouts.path("ours").join(".staging")).unwrap().count(), 0);
+    }
 }

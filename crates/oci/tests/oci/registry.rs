@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use oci::media_type::{DOCKER_CONFIG, DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST};
 use oci::{
     Client, Credentials, Digest, Image, ImageError, Layout, Login, Naming, PlainHttp, Platform, Policy,
-    Progress, PullError, PullSettings, Reference,
+    Progress, PullError, PullSettings, Reference, RegistryHost, ShortNames,
 };
 use serde_json::{Value, json};
 
@@ -95,6 +95,23 @@ async fn images_come_by_tag_by_digest_and_only_once() {
         let error = client.pull(&name(&registry, wrong), &layout, &report).await.unwrap_err();
         assert!(matches!(error, PullError::NotFound { .. }), "{wrong}: {error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_registry_may_live_elsewhere_than_its_name_says() {
+    let place = Place::new();
+    let Some(registry) = place.registry(&Door::Password).await else { return };
+    let named = RegistryHost::parse("hub.example").unwrap();
+    let endpoint = RegistryHost::parse(&registry.host).unwrap();
+    let endpoints = [(named.clone(), endpoint)].into();
+    let short_names = Some(ShortNames { registry: named, namespace: Some("team".into()) });
+    let naming = Naming { short_names, ..Naming::default() };
+    let client =
+        client(PullSettings { endpoints, ..PullSettings::default() }, login("hub.example", "pass:word"));
+    let layout = place.empty("pulled");
+    let pulled = client.pull(&Reference::parse("app:1", &naming).unwrap(), &layout, &|_| ()).await.unwrap();
+    check(&layout, &pulled.image);
+    assert!(layout.find("hub.example/team/app:1").unwrap().is_some());
 }
 
 #[tokio::test]
