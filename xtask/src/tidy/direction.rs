@@ -4,8 +4,8 @@
 //! pandastack ─► server ─► control ─► node ─► machine, memory, image, storage, network ─► domain
 //! ```
 //!
-//! `store` and `guest-link` stand beside the last group, `guest` knows only `guest-link`, `host` knows nobody. `image` also carries
-//! the compiled `guest`: its build script makes it, so that is no edge between libraries.
+//! `store` and `guest-link` stand beside the last group, `guest` knows only `guest-link`, `host` and `telemetry` know nobody. `image`
+//! also carries the compiled `guest`: its build script makes it, so that is no edge between libraries.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,12 +26,13 @@ const fn of(name: &'static str, layer: u8, may_use: &'static [&'static str]) -> 
 }
 
 /// All crates, those that are planned included.
-const CRATES: [Crate; 19] = [
+const CRATES: [Crate; 20] = [
     of("dockerfile", 0, &[]),
     of("domain", 0, &[]),
     of("guest-link", 0, &[]),
     of("host", 0, &[]),
     of("oci", 0, &[]),
+    of("telemetry", 0, &[]),
     of("contract", 1, &["domain"]),
     of("guest", 1, &["guest-link"]),
     of("image", 1, &["domain"]),
@@ -64,6 +65,7 @@ const CRATES: [Crate; 19] = [
             "server",
             "storage",
             "store",
+            "telemetry",
         ],
     ),
     of("xtask", 0, &[]),
