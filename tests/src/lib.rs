@@ -8,6 +8,7 @@ pub mod api;
 pub mod base;
 pub mod cache;
 pub mod census;
+pub mod collector;
 pub mod command;
 pub mod conformance;
 pub mod engine;

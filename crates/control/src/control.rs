@@ -9,6 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use store::{PreviewKey, Quota, Store, StoreError, TenantRow};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use crate::activity::Activity;
 use crate::audit::AuditLog;
@@ -195,7 +196,7 @@ impl Control {
         &self,
         work: impl Future<Output = Result<T, ControlError>> + Send + 'static,
     ) -> Result<T, ControlError> {
-        let outcome = self.inner.tasks.spawn(work).await;
+        let outcome = self.inner.tasks.spawn(work.in_current_span()).await;
         outcome.unwrap_or_else(|error| Err(ControlError::internal(error)))
     }
 

@@ -14,12 +14,16 @@ use domain::{SandboxId, SnapshotId};
 use node::{CreateFrom, CreateRequest, RestoreTimings};
 use serde_json::json;
 use store::{NetworkMode, SandboxChange, SandboxRow, Scope, Standing};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span};
 
 use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::{Control, random};
 use crate::error::ControlError;
 use crate::names;
+use crate::operation::{operation, traced};
+use crate::view::view;
 use crate::volumes::node_volumes;
 
 /// The template of a caller who names none.
@@ -78,7 +82,9 @@ impl Control {
             timings: None,
         };
         let control = self.clone();
-        let outcome = self.finish(async move { control.make(row, origin.snapshot).await }).await;
+        let span = operation!("sandbox.create", row, template = %row.template, boot_ms = Empty);
+        let making = async move { traced(span, control.make(row, origin.snapshot)).await };
+        let outcome = self.finish(making).await;
         if let Err(error) = &outcome {
             self.measurements().create_failed(error.kind);
         }
@@ -116,8 +122,8 @@ impl Control {
 
     async fn make(&self, mut row: SandboxRow, snapshot: SnapshotId) -> Result<Sandbox, ControlError> {
         let started = Instant::now();
-        let quota = self.quota(&row.tenant).await?;
-        self.store().add_sandboxes(vec![row.clone()], &quota).await?;
+        let record = info_span!("sandbox.record", otel.kind = "internal");
+        self.store().add_sandboxes(vec![row.clone()], &self.config().quota).instrument(record).await?;
         let record_ms = started.elapsed().as_secs_f64() * 1000.0;
         let request = CreateRequest {
             id: Some(row.id.clone()),
@@ -134,8 +140,9 @@ impl Control {
         };
         let timings = create_timings(record_ms, timings);
         let boot_ms = started.elapsed().as_secs_f64() * 1000.0;
+        Span::current().record("boot_ms", boot_ms);
         self.settle(&mut row, boot_ms, &timings).await?;
-        Ok(self.view(&row))
+        Ok(view(self.node(), row))
     }
 
     /// Makes a sandbox whose machine runs one that exists for everybody.
@@ -155,14 +162,22 @@ impl Control {
             ..SandboxChange::default()
         };
         self.activity().learn(&row.id, row.used_ms);
-        if let Err(error) = self.store().change_sandbox(&row.id, change).await {
+        let payload = json!({ "template": row.template, "boot_mode": row.boot_mode, "boot_ms": boot_ms });
+        // Asked for together, they share a commit: the caller waits for one turn of the store instead of two.
+        let (changed, ()) = async {
+            tokio::join!(
+                self.store().change_sandbox(&row.id, change),
+                self.happened(&row.tenant, &row.id, "sandbox.running", Some(payload)),
+            )
+        }
+        .instrument(info_span!("sandbox.settle", otel.kind = "internal"))
+        .await;
+        if let Err(error) = changed {
             self.remove(row, "sandbox.deleted").await?;
             return Err(error.into());
         }
         self.measurements().created(&row.template, &row.boot_mode, &row.id, boot_ms, timings);
         self.watch_for_death(row);
-        let payload = json!({ "template": row.template, "boot_mode": row.boot_mode, "boot_ms": boot_ms });
-        self.happened(&row.tenant, &row.id, "sandbox.running", Some(payload)).await;
         Ok(())
     }
 }

@@ -7,12 +7,14 @@ use contract::exec::{ExecAnswer, ExecRequest};
 use guest_link::GuestPath;
 use guest_link::client::{CallError, ExecLimits, Process};
 use guest_link::message::{Exit, ProcessSpec, User};
+use tracing::field::Empty;
 
 use crate::access::InUse;
 use crate::attended::{Attended, Farewell};
 use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
+use crate::operation::{operation, traced};
 
 /// Output of one command that is collected, each of stdout and stderr; more is dropped and said to be.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 16 << 20;
@@ -115,7 +117,11 @@ impl Control {
         let limits =
             ExecLimits { stdout_bytes_max: EXEC_OUTPUT_BYTES_MAX, stderr_bytes_max: EXEC_OUTPUT_BYTES_MAX };
         let input = request.stdin.unwrap_or_default();
-        let output = self.within(timeout, sandbox.link.exec(spec, input.as_bytes(), limits)).await?;
+        let span = operation!("sandbox.exec", sandbox.row, exit_code = Empty);
+        let running = self.within(timeout, sandbox.link.exec(spec, input.as_bytes(), limits));
+        let output = traced(span.clone(), running).await?;
+        span.record("exit_code", output.exit.status.shell_code());
+        drop(span);
         self.measurements().executed(started.elapsed());
         if let Some(error) = exec_failure(&output.exit, timeout) {
             return Err(error);
@@ -163,7 +169,8 @@ impl Control {
         if !input.is_empty() {
             spec.stdin = guest_link::message::Stdin::Pipe;
         }
-        let mut process = sandbox.link.start(spec).await?;
+        let span = operation!("sandbox.start_process", sandbox.row);
+        let mut process = traced(span, async { Ok(sandbox.link.start(spec).await?) }).await?;
         if let Some(stdin) = process.take_input() {
             self.tasks().spawn(async move {
                 // A process that ends without reading it all is none of our business.

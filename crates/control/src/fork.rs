@@ -8,6 +8,7 @@ use contract::time::rfc3339;
 use domain::SandboxId;
 use serde_json::json;
 use store::{SandboxRow, Scope, Standing};
+use tracing::field::Empty;
 
 use crate::caller::Caller;
 use crate::clock::now_ms;
@@ -15,6 +16,8 @@ use crate::control::{Control, random};
 use crate::create::create_timings;
 use crate::error::ControlError;
 use crate::names;
+use crate::operation::{note_save, operation, traced};
+use crate::view::view;
 
 /// Most children of one request.
 const CHILDREN_MAX: i64 = 16;
@@ -42,7 +45,10 @@ impl Control {
         }
         let using = self.activity().begin(&parent.id);
         let control = self.clone();
-        let answer = self.finish(async move { control.fork_into(parent, rows, tree).await }).await;
+        let span =
+            operation!("sandbox.fork", parent, children = count, paused_ms = Empty, changed_bytes = Empty);
+        let forking = async move { traced(span, control.fork_into(parent, rows, tree)).await };
+        let answer = self.finish(forking).await;
         drop(using);
         answer
     }
@@ -55,8 +61,7 @@ impl Control {
     ) -> Result<ForkAnswer, ControlError> {
         let started = Instant::now();
         let sandbox = self.node().sandbox(&parent.id)?;
-        let quota = self.quota(&parent.tenant).await?;
-        self.store().add_sandboxes(rows.clone(), &quota).await?;
+        self.store().add_sandboxes(rows.clone(), &self.config().quota).await?;
         let ids: Vec<_> = rows.iter().map(|row| row.id.clone()).collect();
         let at_ms = now_ms();
         let forked = match self.node().fork_as(&sandbox, ids.clone()).await {
@@ -68,6 +73,7 @@ impl Control {
                 return Err(error.into());
             }
         };
+        note_save(&forked.timings);
         let boot_ms = started.elapsed().as_secs_f64() * 1000.0;
         let (mut children, mut errors) = (Vec::new(), Vec::new());
         for (mut row, made) in rows.into_iter().zip(forked.children) {
@@ -80,7 +86,7 @@ impl Control {
                 }
             };
             match outcome {
-                Ok(()) => children.push(self.view(&row)),
+                Ok(()) => children.push(view(self.node(), row)),
                 Err(error) => {
                     tracing::warn!(?error, sandbox.id = %row.id, "a child of a fork did not come to be");
                     let payload = json!({ "index": index, "error": error.message });

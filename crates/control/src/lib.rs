@@ -33,6 +33,7 @@ mod host_process;
 mod lifecycle;
 mod measure;
 mod names;
+mod operation;
 mod ports;
 mod preview;
 mod process;

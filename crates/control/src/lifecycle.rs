@@ -5,12 +5,14 @@ use domain::lifecycle::Phase;
 use node::Sandbox;
 use serde_json::json;
 use store::{SandboxChange, SandboxRow, Scope};
+use tracing::field::Empty;
 
 use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::names;
+use crate::operation::{note_save, operation, traced};
 
 impl Control {
     /// Does something with a sandbox to its end, which counts as a use of it.
@@ -37,7 +39,7 @@ impl Control {
     pub async fn pause(&self, caller: &Caller, id: &str) -> Result<(), ControlError> {
         self.with_sandbox(caller, id, |control, row, sandbox| async move {
             let before = sandbox.state().record.phase;
-            sandbox.pause().await?;
+            traced(operation!("sandbox.pause", row), async { Ok(sandbox.pause().await?) }).await?;
             if before != Phase::Paused {
                 control.happened(&row.tenant, &row.id, "sandbox.paused", None).await;
             }
@@ -50,7 +52,7 @@ impl Control {
     pub async fn resume(&self, caller: &Caller, id: &str) -> Result<(), ControlError> {
         self.with_sandbox(caller, id, |control, row, sandbox| async move {
             let before = sandbox.state().record.phase;
-            sandbox.resume().await?;
+            traced(operation!("sandbox.resume", row), async { Ok(sandbox.resume().await?) }).await?;
             if before != Phase::Running {
                 control.happened(&row.tenant, &row.id, "sandbox.resumed", None).await;
             }
@@ -74,7 +76,13 @@ impl Control {
         if sandbox.state().record.phase == Phase::Hibernated {
             return Ok(());
         }
-        let timings = sandbox.hibernate().await?;
+        let span = operation!("sandbox.hibernate", row, paused_ms = Empty, changed_bytes = Empty);
+        let saving = async {
+            let timings = sandbox.hibernate().await?;
+            note_save(&timings);
+            Ok(timings)
+        };
+        let timings = traced(span, saving).await?;
         let payload = json!({ "changed_bytes": timings.changed_bytes });
         self.happened(&row.tenant, &row.id, "sandbox.hibernated", Some(payload)).await;
         Ok(())
@@ -91,7 +99,7 @@ impl Control {
             return Ok(());
         }
         let started = std::time::Instant::now();
-        sandbox.wake().await?;
+        traced(operation!("sandbox.wake", row), async { Ok(sandbox.wake().await?) }).await?;
         self.measurements().woken(started.elapsed());
         self.happened(&row.tenant, &row.id, "sandbox.woken", None).await;
         Ok(())
@@ -100,7 +108,7 @@ impl Control {
     /// Boots a sandbox from its disk: what was in its memory is lost, its files are not.
     pub async fn start_cold(&self, caller: &Caller, id: &str) -> Result<(), ControlError> {
         self.with_sandbox(caller, id, |control, row, sandbox| async move {
-            sandbox.start_cold().await?;
+            traced(operation!("sandbox.start_cold", row), async { Ok(sandbox.start_cold().await?) }).await?;
             control.watch_for_death(&row);
             let payload = json!({ "cold": true });
             control.happened(&row.tenant, &row.id, "sandbox.running", Some(payload)).await;

@@ -1,7 +1,7 @@
 //! What is measured, for Prometheus and for callers who ask how long things took.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use contract::operation::{BootSample, BootStats, Percentiles};
@@ -41,6 +41,14 @@ pub struct Measurements {
     requests: Family<Labels, Counter>,
     request_seconds: Family<Labels, Histogram>,
     samples: Mutex<VecDeque<Sample>>,
+    traces: OnceLock<TraceCounts>,
+}
+
+/// What became of spans, when traces are sent somewhere.
+#[derive(Debug, Clone)]
+struct TraceCounts {
+    sent: Counter,
+    lost: Counter,
 }
 
 fn histogram() -> Histogram {
@@ -60,6 +68,7 @@ impl Default for Measurements {
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(histogram),
             samples: Mutex::default(),
+            traces: OnceLock::new(),
         }
     }
 }
@@ -115,6 +124,11 @@ impl Measurements {
 
     pub(crate) fn died(&self) {
         self.deaths.inc();
+    }
+
+    /// Shows counters of spans that were sent and lost. Once: later ones are not shown.
+    pub fn show_traces(&self, sent: Counter, lost: Counter) {
+        self.traces.get_or_init(|| TraceCounts { sent, lost });
     }
 
     /// Counts an HTTP request by the route it matched.
@@ -181,6 +195,14 @@ impl Control {
             "Time of requests by route",
             measurements.request_seconds.clone(),
         );
+        if let Some(traces) = measurements.traces.get() {
+            registry.register("trace_spans_sent", "Spans the collector took", traces.sent.clone());
+            registry.register(
+                "trace_spans_lost",
+                "Spans never sent: too many at once, or the collector did not take them",
+                traces.lost.clone(),
+            );
+        }
         let mut text = String::new();
         match encode(&mut text, &registry) {
             Ok(()) => text,

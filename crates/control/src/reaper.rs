@@ -1,10 +1,13 @@
 //! Looks for sandboxes that have idled too long, and writes down when each was last used.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::lifecycle::Phase;
+use node::Sandbox;
 use store::{SandboxRow, Standing};
 
+use crate::activity::Activity;
 use crate::clock::now_ms;
 use crate::control::Control;
 use crate::error::ControlError;
@@ -47,6 +50,12 @@ fn fate(row: &SandboxRow, phase: Phase, idle_ms: i64) -> Fate {
     }
 }
 
+fn fate_of(activity: &Activity, row: &SandboxRow, sandbox: &Sandbox) -> Fate {
+    let used_ms = activity.last_used_ms(&row.id).unwrap_or(row.used_ms);
+    let phase = sandbox.watch().borrow().record.phase;
+    fate(row, phase, now_ms() - used_ms)
+}
+
 fn ms(seconds: u64) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000)
 }
@@ -86,10 +95,20 @@ impl Control {
     }
 
     async fn reap(&self) -> Result<(), ControlError> {
-        for row in self.store().all_sandboxes().await? {
-            let Ok(sandbox) = self.node().sandbox(&row.id) else { continue };
-            let used_ms = self.activity().last_used_ms(&row.id).unwrap_or(row.used_ms);
-            let outcome = match fate(&row, sandbox.state().record.phase, now_ms() - used_ms) {
+        let met = Arc::new(Mutex::new(Vec::new()));
+        let (node, activity, meets) = (self.node().clone(), self.activity().clone(), Arc::clone(&met));
+        // Most stay: only those that do not are held in memory.
+        let visit = move |row: SandboxRow| {
+            let Ok(sandbox) = node.sandbox(&row.id) else { return };
+            if fate_of(&activity, &row, &sandbox) != Fate::Stays {
+                meets.lock().unwrap_or_else(PoisonError::into_inner).push((row, sandbox));
+            }
+        };
+        self.store().visit_sandboxes(None, Box::new(visit)).await?;
+        let met = std::mem::take(&mut *met.lock().unwrap_or_else(PoisonError::into_inner));
+        for (row, sandbox) in met {
+            // Looked at again: it may have been used since.
+            let outcome = match fate_of(self.activity(), &row, &sandbox) {
                 Fate::Stays => continue,
                 Fate::Sleeps => self.sleep(&row, &sandbox).await,
                 Fate::Goes => self.remove(&row, "sandbox.deleted").await,

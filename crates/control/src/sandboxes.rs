@@ -1,5 +1,7 @@
 //! Looking at sandboxes, changing what is written on them, deleting them.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use contract::sandbox::{PatchSandbox, Sandbox};
 use network::Policy;
 use store::{NetworkMode, SandboxChange, SandboxRow, Scope, Standing};
@@ -8,6 +10,8 @@ use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::names;
+use crate::operation::{operation, traced};
+use crate::view::view;
 
 impl Control {
     /// The row of a sandbox that is the caller's. Anybody else's is not there.
@@ -21,18 +25,32 @@ impl Control {
         self.row(caller, id).await.map(drop)
     }
 
-    /// All sandboxes of the caller, newest first.
-    pub async fn list_sandboxes(&self, caller: &Caller) -> Result<Vec<Sandbox>, ControlError> {
-        let rows = self.store().sandboxes(&caller.tenant).await?;
-        Ok(rows.iter().map(|row| self.view(row)).collect())
+    /// All sandboxes of the caller, newest first: a list of [`Sandbox`] as JSON. There may be many, so each row becomes text as it is
+    /// read, and they are never all in memory.
+    pub async fn list_sandboxes(&self, caller: &Caller) -> Result<Vec<u8>, ControlError> {
+        let list = Arc::new(Mutex::new(Ok(vec![b'['])));
+        let (node, told) = (self.node().clone(), Arc::clone(&list));
+        let visit = move |row: SandboxRow| {
+            let mut list = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Ok(text) = list.as_mut()
+                && let Err(error) = append(text, &view(&node, row))
+            {
+                *list = Err(error);
+            }
+        };
+        self.store().visit_sandboxes(Some(&caller.tenant), Box::new(visit)).await?;
+        let list =
+            std::mem::replace(&mut *list.lock().unwrap_or_else(PoisonError::into_inner), Ok(Vec::new()));
+        let mut text = list.map_err(ControlError::internal)?;
+        text.push(b']');
+        Ok(text)
     }
 
     /// One sandbox.
     pub async fn sandbox(&self, caller: &Caller, id: &str) -> Result<Sandbox, ControlError> {
         let row = self.row(caller, id).await?;
-        let mut view = self.view(&row);
-        view.unique_bytes = Some(self.node().unique_bytes(&row.id).await);
-        Ok(view)
+        let unique_bytes = self.node().unique_bytes(&row.id).await;
+        Ok(Sandbox { unique_bytes: Some(unique_bytes), ..view(self.node(), row) })
     }
 
     /// Changes what is written on a sandbox.
@@ -95,7 +113,7 @@ impl Control {
             return Ok(());
         }
         if let Ok(sandbox) = self.node().sandbox(&row.id) {
-            sandbox.delete().await?;
+            traced(operation!("sandbox.delete", row), async { Ok(sandbox.delete().await?) }).await?;
         }
         self.activity().forget(&row.id);
         self.consoles().forget(&row.id);
@@ -104,6 +122,14 @@ impl Control {
         self.happened(&row.tenant, &row.id, event, None).await;
         Ok(())
     }
+}
+
+/// Adds an element to a list that is being written.
+fn append(list: &mut Vec<u8>, sandbox: &Sandbox) -> serde_json::Result<()> {
+    if list.len() > 1 {
+        list.push(b',');
+    }
+    serde_json::to_writer(list, sandbox)
 }
 
 pub(crate) fn policy(mode: NetworkMode) -> Policy {

@@ -8,12 +8,14 @@ use domain::SnapshotId;
 use node::SnapshotInfo;
 use serde_json::json;
 use store::{Scope, SnapshotRow, StoreError};
+use tracing::field::Empty;
 
 use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::{Control, random};
 use crate::error::ControlError;
 use crate::names;
+use crate::operation::{note_save, operation, traced};
 
 fn view(row: &SnapshotRow, info: Option<&SnapshotInfo>) -> Snapshot {
     Snapshot {
@@ -58,8 +60,9 @@ impl Control {
             created_ms: now_ms(),
         };
         let control = self.clone();
+        let span = operation!("sandbox.snapshot", sandbox_row, paused_ms = Empty, changed_bytes = Empty);
         let snapshot = self
-            .finish(async move {
+            .finish(traced(span, async move {
                 // A row without its snapshot is removed at the next start; a snapshot without its row would stay for ever.
                 control.store().add_snapshot(row.clone()).await?;
                 let taken = control.node().snapshot_as(&sandbox, row.id.clone()).await;
@@ -71,10 +74,11 @@ impl Control {
                     }
                 };
                 control.measurements().saved(timings.paused_ms);
+                note_save(&timings);
                 let payload = json!({ "snapshot_id": row.id.as_str() });
                 control.happened(&row.tenant, &row.sandbox, "sandbox.snapshotted", Some(payload)).await;
                 Ok(view(&row, Some(&info)))
-            })
+            }))
             .await;
         drop(using);
         snapshot

@@ -6,10 +6,8 @@ use contract::sandbox::{AttachedVolume, NetworkMode, Sandbox, SandboxStatus};
 use contract::time::rfc3339;
 use domain::lifecycle::Phase;
 use network::Slot;
-use node::SandboxState;
+use node::Node;
 use store::{SandboxRow, Standing};
-
-use crate::control::Control;
 
 /// Values of these keys are written, never read back.
 const SECRET_PREFIX: &str = "secret.";
@@ -39,22 +37,23 @@ pub(crate) fn network_mode(mode: store::NetworkMode) -> NetworkMode {
 }
 
 /// Metadata as it is shown: the caller's own, without secrets, and over it what the server knows.
-fn metadata(row: &SandboxRow) -> BTreeMap<String, String> {
-    let mut shown = BTreeMap::new();
-    for (key, value) in &row.metadata {
-        let value = if key.starts_with(SECRET_PREFIX) { HIDDEN } else { value };
-        shown.insert(key.clone(), value.to_owned());
+fn metadata(row: &mut SandboxRow) -> BTreeMap<String, String> {
+    let mut shown = std::mem::take(&mut row.metadata);
+    for (key, value) in &mut shown {
+        if key.starts_with(SECRET_PREFIX) {
+            HIDDEN.clone_into(value);
+        }
     }
     let mut put = |key: &str, value: String| shown.insert(key.to_owned(), value);
     put("workspace", row.tenant.to_string());
-    for (port, label) in &row.ports {
-        put(&format!("port.{port}"), label.clone());
+    for (port, label) in std::mem::take(&mut row.ports) {
+        put(&format!("port.{port}"), label);
     }
     if let Some(parent) = &row.parent {
         put("fork_parent_id", parent.to_string());
     }
-    if let Some(tree) = &row.tree {
-        put("fork_tree_id", tree.clone());
+    if let Some(tree) = row.tree.take() {
+        put("fork_tree_id", tree);
         put("fork_tree_role", if row.fork_index.is_some() { "child" } else { "parent" }.to_owned());
     }
     if let Some(index) = row.fork_index {
@@ -63,40 +62,40 @@ fn metadata(row: &SandboxRow) -> BTreeMap<String, String> {
     shown
 }
 
-impl Control {
-    /// A row as callers see it.
-    pub(crate) fn view(&self, row: &SandboxRow) -> Sandbox {
-        let state: Option<SandboxState> = self.node().sandbox(&row.id).ok().map(|sandbox| sandbox.state());
-        let record = state.as_ref().map(|state| &state.record);
-        let slot = record.and_then(|record| record.slot);
-        let addresses = slot.and_then(|slot| self.node().network().addresses(Slot::new(slot)));
-        let volumes = row.volumes.iter().enumerate().map(|(index, volume)| AttachedVolume {
-            name: volume.name.clone(),
-            read_only: volume.read_only,
-            device: device(index),
-        });
-        Sandbox {
-            id: row.id.to_string(),
-            template: row.template.clone(),
-            cpu: row.cpus,
-            memory_mb: row.memory_mib,
-            status: status(row.standing, record.map(|record| record.phase)),
-            guest_ip: addresses.as_ref().map(|addresses| addresses.ip.to_string()),
-            mac: addresses.as_ref().map(|addresses| addresses.mac.to_string()),
-            metadata: metadata(row),
-            from_snapshot: row.from_snapshot.as_ref().map(ToString::to_string),
-            parent_id: row.parent.as_ref().map(ToString::to_string),
-            boot_ms: row.boot_ms.map(|ms| ms.round() as u64),
-            boot_mode: row.boot_mode.clone(),
-            timings: row.timings.as_deref().and_then(|text| serde_json::from_str(text).ok()),
-            created_at: rfc3339(row.created_ms),
-            persistent: row.persistent,
-            ttl_seconds: row.ttl_seconds,
-            network: network_mode(row.network),
-            volumes: volumes.collect(),
-            env_names: row.env.keys().cloned().collect(),
-            failure: record.and_then(|record| record.died.clone()),
-            unique_bytes: None,
-        }
+/// A row as callers see it. Many are shown at once, so nothing is copied that can be moved.
+pub(crate) fn view(node: &Node, mut row: SandboxRow) -> Sandbox {
+    let sandbox = node.sandbox(&row.id).ok();
+    let state = sandbox.as_ref().map(node::Sandbox::watch);
+    let state = state.as_ref().map(|state| state.borrow());
+    let record = state.as_ref().map(|state| &state.record);
+    let slot = record.and_then(|record| record.slot);
+    let addresses = slot.and_then(|slot| node.network().addresses(Slot::new(slot)));
+    let volumes = row.volumes.drain(..).enumerate().map(|(index, volume)| AttachedVolume {
+        name: volume.name,
+        read_only: volume.read_only,
+        device: device(index),
+    });
+    Sandbox {
+        volumes: volumes.collect(),
+        metadata: metadata(&mut row),
+        id: row.id.to_string(),
+        template: row.template,
+        cpu: row.cpus,
+        memory_mb: row.memory_mib,
+        status: status(row.standing, record.map(|record| record.phase)),
+        guest_ip: addresses.as_ref().map(|addresses| addresses.ip.to_string()),
+        mac: addresses.as_ref().map(|addresses| addresses.mac.to_string()),
+        from_snapshot: row.from_snapshot.as_ref().map(ToString::to_string),
+        parent_id: row.parent.as_ref().map(ToString::to_string),
+        boot_ms: row.boot_ms.map(|ms| ms.round() as u64),
+        boot_mode: row.boot_mode,
+        timings: row.timings.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        created_at: rfc3339(row.created_ms),
+        persistent: row.persistent,
+        ttl_seconds: row.ttl_seconds,
+        network: network_mode(row.network),
+        env_names: row.env.into_keys().collect(),
+        failure: record.and_then(|record| record.died.clone()),
+        unique_bytes: None,
     }
 }

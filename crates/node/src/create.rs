@@ -7,14 +7,16 @@ use domain::SandboxId;
 use domain::lifecycle::Phase;
 use network::Policy;
 use storage::Durability;
+use tracing::info_span;
 
 use crate::berth::Berth;
 use crate::driver::{self, Running, Sandbox};
 use crate::error::NodeError;
 use crate::node::Shared;
 use crate::record::SandboxRecord;
-use crate::restore::{self, LiveMachine, ReadyMachine, RestoreTimings, make_ready, milliseconds, restore};
+use crate::restore::{self, LiveMachine, ReadyMachine, RestoreTimings, make_ready, restore};
 use crate::snapshots::Pin;
+use crate::step::Step;
 use crate::volumes::{AttachMode, VolumeAttachment, VolumeRead};
 use crate::waiting;
 
@@ -111,7 +113,9 @@ async fn settle_somewhere(
         && let Some(ready) = shared.waiting.take(pin.id())
     {
         timings.was_waiting = true;
-        match settle(shared, record, ready, started, timings).await {
+        let prepare =
+            Step::since(started, info_span!("machine.prepare", otel.kind = "internal", waiting = true));
+        match settle(shared, record, ready, prepare, timings).await {
             Err(NodeError::Start(error)) => {
                 tracing::info!(%error, "a waiting machine could not be used; making another");
             }
@@ -119,10 +123,12 @@ async fn settle_somewhere(
         }
     }
     timings.was_waiting = false;
+    let prepare =
+        Step::since(started, info_span!("machine.prepare", otel.kind = "internal", waiting = false));
     let aside = shared.paths.waiting().join(record.id.as_str());
     let volumes = shared.volumes.drives(&record.volumes)?;
     let ready = make_ready(&*shared.engine, &shared.network, &shared.names, pin, &aside, volumes).await?;
-    settle(shared, record, ready, started, timings).await
+    settle(shared, record, ready, prepare, timings).await
 }
 
 /// Gives a ready machine its sandbox. After `Err` nothing is left of either.
@@ -130,7 +136,7 @@ async fn settle(
     shared: &Arc<Shared>,
     record: &SandboxRecord,
     mut ready: ReadyMachine,
-    started: Instant,
+    prepare: Step,
     timings: &mut RestoreTimings,
 ) -> Result<(LiveMachine, Berth, Pin), NodeError> {
     let directory = shared.paths.sandbox(&record.id);
@@ -144,6 +150,6 @@ async fn settle(
         return Err(NodeError::host("claim a place for the sandbox")(error));
     }
     ready.berth.directory = directory;
-    timings.prepare_ms = milliseconds(started);
+    timings.prepare_ms = prepare.end_ms();
     restore(&shared.network, ready, record, shared.config.guest_patience, timings).await
 }

@@ -24,6 +24,7 @@ mod restore;
 mod save;
 mod snapshots;
 mod stamp;
+mod step;
 mod sweep;
 mod volumes;
 mod waiting;

@@ -15,6 +15,7 @@ use storage::{DataDir, Durability, Pool, PoolConfig, VolumeStore};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, info_span};
 
 use crate::bake::{self, BakeProgress, BootFiles, Turns};
 use crate::berth::Names;
@@ -276,7 +277,9 @@ impl Node {
     /// Runs to its end even when the caller goes away: then the sandbox is made, and listed, and nothing is left half done.
     async fn create_from(&self, new: NewSandbox) -> Result<(Sandbox, RestoreTimings), NodeError> {
         let shared = Arc::clone(&self.shared);
-        let making = self.shared.tasks.spawn(async move { create::make(&shared, new).await });
+        let span = info_span!("machine.restore", otel.kind = "internal", sandbox.id = %new.id);
+        let making =
+            self.shared.tasks.spawn(async move { create::make(&shared, new).await }.instrument(span));
         making.await.unwrap_or(Err(NodeError::Closing))
     }
 
@@ -341,7 +344,8 @@ impl Node {
         }
         let (node, sandbox) = (self.clone(), sandbox.clone());
         // Runs to its end even when the caller goes away, so that the instant is either used or removed.
-        let forking = self.shared.tasks.spawn(async move { node.fork_all(&sandbox, ids).await });
+        let forking =
+            self.shared.tasks.spawn(async move { node.fork_all(&sandbox, ids).await }.in_current_span());
         forking.await.unwrap_or(Err(NodeError::Closing))
     }
 

@@ -19,6 +19,7 @@ use machine::{Engine, Prepared, RestorePlan, Vm, VolumeDrive};
 use network::{Policy, Slot};
 use serde::Serialize;
 use storage::clone_file;
+use tracing::info_span;
 
 use crate::berth::{Berth, Names, open_disk};
 use crate::error::NodeError;
@@ -26,6 +27,7 @@ use crate::identity::{Who, identity};
 use crate::node::Shared;
 use crate::record::SandboxRecord;
 use crate::snapshots::{DEVICES, DISK, MEMORY, Pin, Purpose};
+use crate::step::Step;
 use crate::volumes::VolumeAttachment;
 
 /// Where the time of a restore went.
@@ -167,13 +169,13 @@ pub(crate) async fn restore(
         };
         let identity = identity(&record.id, &record.identity_seed, Who::Anew, berth.addresses, past)
             .map_err(NodeError::host("make an identity"))?;
-        let started = Instant::now();
+        let load = Step::begin(info_span!("machine.load", otel.kind = "internal"));
         let devices = File::open(pin.path(DEVICES)?).map_err(NodeError::host("open a snapshot's devices"))?;
         let vm = prepared.load(devices).await?;
-        timings.load_ms = milliseconds(started);
-        let started = Instant::now();
+        timings.load_ms = load.end_ms();
+        let confirm = Step::begin(info_span!("machine.confirm", otel.kind = "internal"));
         let live = enliven(vm, &record.id, identity, patience).await?;
-        timings.confirm_ms = milliseconds(started);
+        timings.confirm_ms = confirm.end_ms();
         Ok::<_, NodeError>(live)
     };
     match live.await {

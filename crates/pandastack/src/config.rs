@@ -117,6 +117,29 @@ pub(crate) struct ServeSettings {
     /// Requests a tenant may make per second in the long run [default: 200].
     #[arg(long, env = "PANDASTACK_RATE_PER_SECOND")]
     pub(crate) rate_per_second: Option<u32>,
+    /// Collector that takes traces as OTLP over HTTP, such as http://localhost:4318 [default: none, no traces].
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// The same with its whole path, where it is not /v1/traces [default: made from the endpoint].
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")]
+    pub(crate) otlp_traces_endpoint: Option<String>,
+    /// Headers for the collector, as name=value,name=value. Not an option: arguments are seen by everybody on the host. In the
+    /// environment it is OTEL_EXPORTER_OTLP_HEADERS.
+    #[arg(skip)]
+    pub(crate) otlp_headers: Option<String>,
+    /// What traces say they are of [default: pandastack].
+    #[arg(long, env = "OTEL_SERVICE_NAME")]
+    pub(crate) otel_service_name: Option<String>,
+    /// More that traces say of this server, as name=value,name=value [default: none].
+    #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES")]
+    pub(crate) otel_resource_attributes: Option<String>,
+    /// Which traces are kept: always_on, always_off, traceidratio, or any of them after parentbased_, which leaves it to callers
+    /// that have a trace [default: parentbased_always_on].
+    #[arg(long, env = "OTEL_TRACES_SAMPLER")]
+    pub(crate) otel_traces_sampler: Option<String>,
+    /// Share of traces that a ratio keeps, from 0 to 1 [default: 1].
+    #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG")]
+    pub(crate) otel_traces_sampler_arg: Option<f64>,
 }
 
 /// What a sandbox reaches.

@@ -4,6 +4,7 @@ mod command;
 mod config;
 mod engine;
 mod output;
+mod traces;
 
 use std::process::ExitCode;
 
@@ -11,6 +12,7 @@ use clap::{Parser, Subcommand};
 
 use config::Options;
 use output::Format;
+use telemetry::Traces;
 
 /// Machines for AI agents: real VMs that are restored, forked and put to sleep in milliseconds.
 #[derive(Debug, Parser)]
@@ -43,9 +45,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    output::start_logging();
-    match run(arguments) {
+    match run(Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {
             output::report_error(&error);
@@ -56,12 +56,18 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let settings = arguments.options.settings()?;
+    let traces = match &arguments.command {
+        Command::Serve(serve) => serve.traces(&settings)?,
+        _ => None,
+    };
+    let (layer, exporter) = traces.map(|Traces { layer, exporter }| (layer, exporter)).unzip();
+    output::start_logging(layer);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.command {
             Command::Doctor(doctor) => command::doctor::run(&settings, &doctor, arguments.output),
             Command::Demo => command::demo::run(&settings).await,
-            Command::Serve(serve) => command::serve::run(&settings, *serve).await,
+            Command::Serve(serve) => command::serve::run(&settings, *serve, exporter).await,
             Command::Template(template) => {
                 command::template::run(&settings, template, arguments.output).await
             }

@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use telemetry::SpanLayer;
+use tracing_subscriber::prelude::*;
 
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -14,15 +16,19 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Logs go to standard error; `PANDASTACK_LOG` chooses what is logged.
-pub(crate) fn start_logging() {
+/// Logs go to standard error; `PANDASTACK_LOG` chooses what is logged. Traces are watched by a layer of their own, whatever is logged.
+pub(crate) fn start_logging(traces: Option<SpanLayer>) {
     let filter = tracing_subscriber::EnvFilter::try_from_env(crate::config::LOG_VARIABLE)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(colors(&io::stderr()))
-        .init();
+        .with_filter(filter);
+    let logged = tracing_subscriber::registry().with(log);
+    match traces {
+        Some(layer) => logged.with(layer.watching_marked()).init(),
+        None => logged.init(),
+    }
 }
 
 /// Whether a stream is a terminal whose user did not ask for plain text.

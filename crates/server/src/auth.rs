@@ -31,6 +31,7 @@ pub(crate) async fn layer(State(control): State<Control>, mut request: Request, 
         Ok(caller) => {
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             request.extensions_mut().insert(caller.clone());
+            tracing::Span::current().record("tenant.id", caller.tenant.as_str());
             let response = next.run(request).await;
             audit::note(&control, &caller, &method, &path, response.status()).await;
             response

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::answer::Failed;
 use crate::forward::{Destination, Passage, SIGNED_PREFIX, check, forward};
-use crate::request_id;
+use crate::request_id::{self, Incoming};
 
 const ROUTE: &str = "/v1/p/{token}/{*path}";
 
@@ -40,14 +40,15 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
         (status = 504, description = "The program did not answer", body = contract::error::ErrorBody),
     ))]
 async fn preview(State(control): State<Control>, request: Request) -> Response {
-    let method = request.method().clone();
+    // Which sandbox it is about is known when the token has been read.
+    let incoming = Incoming::new(request_id::fresh(), request.method().clone(), ROUTE, None);
     let handled = async {
         match open(&control, request).await {
             Ok(response) => response,
             Err(error) => Failed(error).into_response(),
         }
     };
-    request_id::scope(&control, request_id::fresh(), &method, ROUTE, handled).await
+    request_id::scope(&control, incoming, handled).await
 }
 
 async fn open(control: &Control, request: Request) -> Result<Response, ControlError> {
@@ -62,6 +63,7 @@ async fn open(control: &Control, request: Request) -> Result<Response, ControlEr
     check(&request)?;
     let prefix = format!("{SIGNED_PREFIX}{token}");
     let guest = control.connect_preview(&grant).await?;
+    tracing::Span::current().record("sandbox.id", guest.0.id());
     let destination =
         Destination { port: grant.port, passage: Passage::Signed { prefix, limited: grant.is_limited() } };
     forward(control, &destination, guest, request).await

@@ -13,8 +13,9 @@ use axum::response::{IntoResponse, Response};
 use control::{Control, ControlError, PreviewTarget};
 
 use crate::answer::Failed;
+use crate::docs;
 use crate::forward::{Destination, Passage, authority, check, forward};
-use crate::{docs, request_id};
+use crate::request_id::{self, Incoming};
 
 /// How these requests are called where they are counted.
 const ROUTE: &str = "{port}-{id}.{host}";
@@ -87,14 +88,15 @@ async fn decide(
         Owner::Guest(target) => Some(target),
         Owner::Nobody => None,
     };
-    let method = request.method().clone();
+    let sandbox = target.as_ref().map(|target| target.sandbox.clone());
+    let incoming = Incoming::new(request_id::fresh(), request.method().clone(), ROUTE, sandbox);
     let handled = docs::without_panic(async {
         match open(&control, target, request).await {
             Ok(response) => response,
             Err(error) => Failed(error).into_response(),
         }
     });
-    request_id::scope(&control, request_id::fresh(), &method, ROUTE, handled).await
+    request_id::scope(&control, incoming, handled).await
 }
 
 async fn open(

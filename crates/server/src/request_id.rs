@@ -8,22 +8,26 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use control::Control;
-use tracing::Instrument;
+use domain::SandboxId;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+/// W3C Trace Context: which trace the caller's request belongs to.
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 /// What lets browsers call from any page.
 const CROSS_ORIGIN: [(HeaderName, &str); 4] = [
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
     (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE, OPTIONS"),
     (
         header::ACCESS_CONTROL_ALLOW_HEADERS,
-        "authorization, content-type, x-request-id, x-pandastack-org, x-stub-user, x-fcs-workspace",
+        "authorization, content-type, x-request-id, x-pandastack-org, x-stub-user, x-fcs-workspace, traceparent, tracestate",
     ),
     (header::ACCESS_CONTROL_EXPOSE_HEADERS, "x-request-id, retry-after"),
 ];
 /// Routes whose requests are passed on to guests.
 const PROXY_ROUTE: &str = "/v1/sandboxes/{id}/proxy/";
-/// Longest id taken from a caller.
+/// Longest id or trace taken from a caller.
 const LENGTH_MAX: usize = 128;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -57,25 +61,82 @@ fn counted(method: &Method) -> &str {
     }
 }
 
+/// What is known of a request before it is handled.
+pub(crate) struct Incoming {
+    /// Its id.
+    pub(crate) id: String,
+    method: Method,
+    route: String,
+    /// The sandbox it is about.
+    sandbox: Option<SandboxId>,
+    /// The caller's `traceparent`, if it looks like one.
+    trace: Option<String>,
+}
+
+impl Incoming {
+    /// A request to a route. A trace is continued only where the request is the API's: what is sent to a guest is the guest's.
+    pub(crate) fn new(id: String, method: Method, route: &str, sandbox: Option<SandboxId>) -> Self {
+        Self { id, method, route: route.to_owned(), sandbox, trace: None }
+    }
+
+    fn continuing(mut self, headers: &HeaderMap) -> Self {
+        let given = headers.get(TRACE_PARENT).and_then(|value| value.to_str().ok());
+        let plain = |text: &&str| {
+            text.len() <= LENGTH_MAX && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+        };
+        self.trace = given.filter(plain).map(str::to_owned);
+        self
+    }
+
+    /// The request's span. Of the highest level: whatever is logged, the request's id is with it. It may be sent to a collector of
+    /// traces, so nothing of the address but its route is in it: queries and paths may hold keys.
+    fn span(&self) -> Span {
+        let (method, route) = (counted(&self.method), self.route.as_str());
+        tracing::error_span!(
+            "request",
+            request.id = %self.id,
+            http.request.method = method,
+            http.route = route,
+            http.response.status_code = Empty,
+            tenant.id = Empty,
+            sandbox.id = self.sandbox.as_ref().map(SandboxId::as_str),
+            otel.kind = "server",
+            otel.name = format_args!("{method} {route}"),
+            otel.parent = self.trace.as_deref(),
+            otel.status_code = Empty,
+        )
+    }
+}
+
 /// Handles a request under its id, logs and counts how it ended.
 pub(crate) async fn scope(
     control: &Control,
-    id: String,
-    method: &Method,
-    route: &str,
+    incoming: Incoming,
     handled: impl Future<Output = Response>,
 ) -> Response {
-    let span = tracing::info_span!("request", request.id = %id, http.method = %method, http.route = %route);
+    let span = incoming.span();
     let started = Instant::now();
+    let Incoming { id, method, route, .. } = incoming;
     let measured = async {
         let response = handled.await;
         let took = started.elapsed();
-        let status = response.status().as_u16();
-        control.measurements().requested(counted(method), route, status, took);
-        tracing::debug!(http.status = status, took_ms = took.as_secs_f64() * 1000.0, "request");
+        let status = response.status();
+        control.measurements().requested(counted(&method), &route, status.as_u16(), took);
+        let span = Span::current();
+        span.record("http.response.status_code", status.as_u16());
+        if status.is_server_error() {
+            span.record("otel.status_code", "ERROR");
+        }
+        tracing::debug!(took_ms = took.as_secs_f64() * 1000.0, "request");
         response
     };
     CURRENT.scope(id, measured.instrument(span)).await
+}
+
+/// The sandbox that a path of the API names.
+fn sandbox_in(path: &str) -> Option<SandboxId> {
+    let rest = path.strip_prefix("/v1/sandboxes/")?;
+    SandboxId::parse(rest.split('/').next()?).ok()
 }
 
 /// Whether a request is what browsers ask before they call from another page. They send no key with it, so it is answered here
@@ -94,13 +155,15 @@ pub(crate) async fn layer(State(control): State<Control>, request: Request, next
     let id = given.filter(plain).map_or_else(fresh, str::to_owned);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
+    let incoming = Incoming::new(id.clone(), method.clone(), &route, sandbox_in(request.uri().path()))
+        .continuing(request.headers());
     let handled = async {
         match preflight(&method, request.headers(), &route) {
             true => StatusCode::NO_CONTENT.into_response(),
             false => next.run(request).await,
         }
     };
-    let mut response = scope(&control, id.clone(), &method, &route, handled).await;
+    let mut response = scope(&control, incoming, handled).await;
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {
         headers.insert(HEADER, value);

@@ -1,7 +1,8 @@
 //! Sandboxes.
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use axum::{Extension, Json as Out};
 use contract::sandbox::{CreateSandbox, PatchSandbox, Sandbox};
 use control::{Caller, Control};
@@ -24,7 +25,9 @@ async fn create(
     Extension(caller): Extension<Caller>,
     Json(request): Json<CreateSandbox>,
 ) -> Answer<(StatusCode, Out<Sandbox>)> {
-    Ok((StatusCode::CREATED, Out(control.create_sandbox(&caller, request).await?)))
+    let made = control.create_sandbox(&caller, request).await?;
+    tracing::Span::current().record("sandbox.id", made.id.as_str());
+    Ok((StatusCode::CREATED, Out(made)))
 }
 
 /// All sandboxes, newest first.
@@ -32,8 +35,9 @@ async fn create(
 async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-) -> Answer<Out<Vec<Sandbox>>> {
-    Ok(Out(control.list_sandboxes(&caller).await?))
+) -> Answer<impl IntoResponse> {
+    let list = control.list_sandboxes(&caller).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], list))
 }
 
 /// One sandbox.

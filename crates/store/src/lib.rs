@@ -21,6 +21,9 @@ pub use rows::{
 };
 pub use sqlite::SqliteStore;
 
+/// What is done with each of many sandboxes.
+pub type SandboxVisitor = Box<dyn FnMut(SandboxRow) + Send>;
+
 /// Durable state. Lists come newest first.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -40,15 +43,23 @@ pub trait Store: Send + Sync + 'static {
     /// Revokes a token; `false` when the tenant has none of that prefix.
     async fn revoke_token(&self, tenant: &TenantId, prefix: &str, at_ms: i64) -> Result<bool, StoreError>;
 
-    /// Adds sandboxes, all or none, unless the tenant would then have more than `limit` rows, or more than `cpu_limit` CPUs or
-    /// `memory_limit_mib` of memory, counting every row that is there: then [`StoreError::Quota`]. The check and the insert are one transaction.
+    /// Adds sandboxes, all or none, unless the tenant would then have more of them, of their CPUs or of their memory than its own
+    /// quota allows, or `quota` when it has none of its own, counting every row that is there: then [`StoreError::Quota`]. The check
+    /// and the insert are one transaction.
     async fn add_sandboxes(&self, rows: Vec<SandboxRow>, quota: &Quota) -> Result<(), StoreError>;
     /// One sandbox, whoever owns it.
     async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError>;
     /// A tenant's sandboxes whose standing is `Creating`, `Live` or `Deleting`.
     async fn sandboxes(&self, tenant: &TenantId) -> Result<Vec<SandboxRow>, StoreError>;
-    /// Everybody's sandboxes, for recovery and the reaper.
+    /// Everybody's sandboxes, for recovery.
     async fn all_sandboxes(&self) -> Result<Vec<SandboxRow>, StoreError>;
+    /// Shows sandboxes one by one, so that not all are in memory at once: a tenant's newest first, or everybody's in any order. `visit` is called on a thread of
+    /// the store and must not wait for anything.
+    async fn visit_sandboxes(
+        &self,
+        tenant: Option<&TenantId>,
+        visit: SandboxVisitor,
+    ) -> Result<(), StoreError>;
     /// A tenant's sandboxes of one fork tree.
     async fn sandboxes_of_tree(&self, tenant: &TenantId, tree: &str) -> Result<Vec<SandboxRow>, StoreError>;
     /// Changes a sandbox; `false` when it is not there.

@@ -35,8 +35,8 @@ use rusqlite::Connection;
 use self::job::Durability::{Power, Process};
 use self::lane::Lane;
 use crate::{
-    AuditRow, EventRow, PreviewKey, Quota, ReplRow, SandboxChange, SandboxRow, SnapshotRow, Standing, Store,
-    StoreError, TenantRow, TokenRow, VolumeRow,
+    AuditRow, EventRow, PreviewKey, Quota, ReplRow, SandboxChange, SandboxRow, SandboxVisitor, SnapshotRow,
+    Standing, Store, StoreError, TenantRow, TokenRow, VolumeRow,
 };
 
 /// The store in one SQLite file.
@@ -119,6 +119,15 @@ impl Store for SqliteStore {
 
     async fn all_sandboxes(&self) -> Result<Vec<SandboxRow>, StoreError> {
         self.read(sandboxes::everybodys).await
+    }
+
+    async fn visit_sandboxes(
+        &self,
+        tenant: Option<&TenantId>,
+        mut visit: SandboxVisitor,
+    ) -> Result<(), StoreError> {
+        let tenant = tenant.cloned();
+        self.read(move |db| sandboxes::visit(db, tenant.as_ref(), &mut *visit)).await
     }
 
     async fn sandboxes_of_tree(&self, tenant: &TenantId, tree: &str) -> Result<Vec<SandboxRow>, StoreError> {

@@ -2,24 +2,28 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use control::{Control, ControlConfig};
 use server::ServerConfig;
 use store::{NetworkMode, SqliteStore};
+use telemetry::{Counts, Exporter, Traces};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{NetworkSetting, ServeSettings, Settings};
 use crate::engine::open_node;
-use crate::output;
+use crate::{output, traces};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Holds the first key, for automation. Read from the environment only: arguments are seen by everybody on the host.
 const BOOTSTRAP_KEY: &str = "PANDASTACK_BOOTSTRAP_KEY";
 const DATABASE: &str = "control.db";
+/// How long the last traces may take when the server stops.
+const TRACES_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -80,17 +84,33 @@ fn server_config(given: &ServeSettings, file: &ServeSettings, public_url: Option
     config
 }
 
-pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<ExitCode> {
+impl Arguments {
+    /// Both halves of tracing, when traces are to be sent somewhere.
+    pub(crate) fn traces(&self, settings: &Settings) -> anyhow::Result<Option<Traces>> {
+        Ok(traces::config(&self.settings, &settings.serve)?.map(Traces::new))
+    }
+}
+
+pub(crate) async fn run(
+    settings: &Settings,
+    arguments: Arguments,
+    exporter: Option<Exporter>,
+) -> anyhow::Result<ExitCode> {
     let (given, file) = (&arguments.settings, &settings.serve);
     let address = given.listen.as_deref().or(file.listen.as_deref()).unwrap_or(LISTEN_DEFAULT);
     // Before anything is touched: an address that is taken is the commonest mistake.
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
     let config = control_config(given, file);
     let server_config = server_config(given, file, config.public_url.as_deref());
+    let counts = exporter.as_ref().map(|exporter| exporter.counts().clone());
+    let traces = exporter.map(Exporter::start);
     let node = open_node(settings).await?;
     let database = settings.node.data_dir.join(DATABASE);
     let store = tokio::task::block_in_place(|| SqliteStore::open(&database)).context("open the database")?;
     let control = Control::open(config, Arc::new(store), node).await.context("start the services")?;
+    if let Some(Counts { sent, lost }) = counts {
+        control.measurements().show_traces(sent, lost);
+    }
     let key = std::env::var(BOOTSTRAP_KEY).ok().filter(|key| !key.is_empty());
     match control.bootstrap(key.as_deref()).await {
         Ok(Some(made)) if key.is_none() => {
@@ -120,6 +140,9 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let served = async { server::serve(listener, &control, &server_config, stop.clone()).await };
     let (served, ()) = tokio::join!(served, told);
     control.close().await;
+    if let Some(traces) = traces {
+        traces.finish(TRACES_PATIENCE).await;
+    }
     served.context("serve")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -14,13 +14,25 @@ pub(super) fn all<T>(
     parameters: impl Params,
     parse: Parse<T>,
 ) -> Result<Vec<T>, StoreError> {
+    let mut found = Vec::new();
+    each(db, query, parameters, parse, &mut |row| found.push(row))?;
+    Ok(found)
+}
+
+/// Shows all rows that a query finds, one by one.
+pub(super) fn each<T>(
+    db: &Connection,
+    query: &str,
+    parameters: impl Params,
+    parse: Parse<T>,
+    visit: &mut dyn FnMut(T),
+) -> Result<(), StoreError> {
     let mut statement = db.prepare_cached(query)?;
     let mut rows = statement.query(parameters)?;
-    let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(parse(row).map_err(|error| unreadable(row, error))?);
+        visit(parse(row).map_err(|error| unreadable(row, error))?);
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The first row that a query finds.

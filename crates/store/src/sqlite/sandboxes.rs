@@ -6,7 +6,8 @@ use domain::{SandboxId, TenantId};
 use rusqlite::{Connection, Row, params};
 
 use super::column::{Bits, Checked, Json, JsonOrEmpty};
-use super::query::{add, all, change, first};
+use super::query::{add, all, change, each, first};
+use super::tenants;
 use crate::{Quota, SandboxChange, SandboxRow, StoreError};
 
 /// A `SELECT` of whole rows.
@@ -57,7 +58,8 @@ pub(super) fn add_all(db: &Connection, rows: &[SandboxRow], quota: &Quota) -> Re
         total.memory_mib += u64::from(row.memory_mib);
     }
     for (tenant, total) in wanted {
-        total.check(&present(db, tenant)?, quota)?;
+        let own = tenants::tenant(db, tenant)?.and_then(|tenant| tenant.quota);
+        total.check(&present(db, tenant)?, own.as_ref().unwrap_or(quota))?;
     }
     rows.iter().try_for_each(|row| add_one(db, row))
 }
@@ -134,13 +136,27 @@ pub(super) fn one(db: &Connection, id: &SandboxId) -> Result<Option<SandboxRow>,
     first(db, select!("WHERE id = ?1"), [id.as_str()], parse)
 }
 
+const OF_TENANT: &str = select!("WHERE tenant = ?1 ORDER BY created_ms DESC, seq DESC");
+const EVERYBODYS: &str = select!("ORDER BY created_ms DESC, seq DESC");
+
 pub(super) fn of_tenant(db: &Connection, tenant: &TenantId) -> Result<Vec<SandboxRow>, StoreError> {
-    let query = select!("WHERE tenant = ?1 ORDER BY created_ms DESC, seq DESC");
-    all(db, query, [tenant.as_str()], parse)
+    all(db, OF_TENANT, [tenant.as_str()], parse)
 }
 
 pub(super) fn everybodys(db: &Connection) -> Result<Vec<SandboxRow>, StoreError> {
-    all(db, select!("ORDER BY created_ms DESC, seq DESC"), (), parse)
+    all(db, EVERYBODYS, (), parse)
+}
+
+pub(super) fn visit(
+    db: &Connection,
+    tenant: Option<&TenantId>,
+    visit: &mut dyn FnMut(SandboxRow),
+) -> Result<(), StoreError> {
+    match tenant {
+        Some(tenant) => each(db, OF_TENANT, [tenant.as_str()], parse, visit),
+        // Sorted by SQLite only for lists: sorting keeps every row in memory.
+        None => each(db, select!(""), (), parse, visit),
+    }
 }
 
 pub(super) fn of_tree(db: &Connection, tenant: &TenantId, tree: &str) -> Result<Vec<SandboxRow>, StoreError> {

@@ -56,6 +56,8 @@ keeps!(
     sandboxes::a_change_changes_what_it_names,
     sandboxes::batches_are_added_whole_or_not,
     sandboxes::each_quota_is_the_limit,
+    sandboxes::a_tenants_own_quota_goes_first,
+    sandboxes::sandboxes_are_shown_one_by_one,
     sandboxes::removed_sandboxes_count_no_more,
     sandboxes::sandboxes_are_touched,
     sandboxes::a_tree_holds_its_tenants_sandboxes,

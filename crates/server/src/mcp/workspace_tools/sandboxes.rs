@@ -24,7 +24,8 @@ pub(super) async fn create(call: ToolCall<'_>) -> Result<Text, ControlError> {
 }
 
 pub(super) async fn list(call: ToolCall<'_>) -> Result<Text, ControlError> {
-    Text::json(&call.control.list_sandboxes(call.caller).await?)
+    let list = call.control.list_sandboxes(call.caller).await?;
+    Ok(Text::good(String::from_utf8(list).map_err(ControlError::internal)?))
 }
 
 pub(super) async fn delete(call: ToolCall<'_>) -> Result<Text, ControlError> {

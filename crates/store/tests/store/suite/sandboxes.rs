@@ -1,9 +1,11 @@
 //! Sandboxes and their quotas.
 
-use store::{NetworkMode, Quota, SandboxChange, Standing, Store};
+use std::sync::{Arc, Mutex};
+
+use store::{NetworkMode, Quota, SandboxChange, Standing, Store, TenantRow};
 
 use super::{exists, limit};
-use crate::sample::{event, map, plenty, repl, sandbox, sandbox_id, tenant_id};
+use crate::sample::{event, map, plenty, repl, sandbox, sandbox_id, tenant, tenant_id};
 
 pub(crate) async fn sandboxes_are_listed_newest_first(store: &dyn Store) {
     let mut same_time = sandbox("a", 3);
@@ -89,6 +91,32 @@ pub(crate) async fn each_quota_is_the_limit(store: &dyn Store) {
     let exact = Quota { sandboxes: 2, cpus: 4, memory_mib: 1024, ..plenty() };
     store.add_sandboxes(vec![sandbox("a", 2)], &exact).await.unwrap();
     store.add_sandboxes(vec![sandbox("b", 3)], &exact).await.unwrap();
+}
+
+pub(crate) async fn a_tenants_own_quota_goes_first(store: &dyn Store) {
+    let own = Quota { sandboxes: 1, ..plenty() };
+    store.add_tenant(TenantRow { quota: Some(own), ..tenant("a", 1) }).await.unwrap();
+    store.add_tenant(tenant("b", 2)).await.unwrap();
+    store.add_sandboxes(vec![sandbox("a", 1)], &Quota { sandboxes: 0, ..plenty() }).await.unwrap();
+    assert_eq!(limit(store.add_sandboxes(vec![sandbox("a", 2)], &plenty()).await), Some(("sandboxes", 1)));
+    let none = Quota { sandboxes: 0, ..plenty() };
+    assert_eq!(limit(store.add_sandboxes(vec![sandbox("b", 3)], &none).await), Some(("sandboxes", 0)));
+}
+
+pub(crate) async fn sandboxes_are_shown_one_by_one(store: &dyn Store) {
+    let rows: Vec<_> = (1..=3).map(|number| sandbox("a", number)).collect();
+    store.add_sandboxes(rows, &plenty()).await.unwrap();
+    store.add_sandboxes(vec![sandbox("b", 4)], &plenty()).await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let visitor = || {
+        let seen = Arc::clone(&seen);
+        Box::new(move |row| seen.lock().unwrap().push(row))
+    };
+    store.visit_sandboxes(Some(&tenant_id("a")), visitor()).await.unwrap();
+    let listed = store.sandboxes(&tenant_id("a")).await.unwrap();
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), listed);
+    store.visit_sandboxes(None, visitor()).await.unwrap();
+    assert_eq!(seen.lock().unwrap().len(), 4);
 }
 
 pub(crate) async fn removed_sandboxes_count_no_more(store: &dyn Store) {
