@@ -53,13 +53,22 @@ pub(crate) fn runtime() -> &'static Runtime {
 
 /// Runs a test when it is its turn, with a deadline.
 pub fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
-    runtime().block_on(in_turn(test()))
+    run_for(TEST_PATIENCE, test)
+}
+
+/// The same for a test that needs longer.
+pub fn run_for(patience: Duration, test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    runtime().block_on(in_turn_for(patience, test()))
 }
 
 /// Waits for a turn, then for the test, with a deadline.
 pub(crate) async fn in_turn(test: impl Future<Output = Result<()>>) -> Result<()> {
+    in_turn_for(TEST_PATIENCE, test).await
+}
+
+async fn in_turn_for(patience: Duration, test: impl Future<Output = Result<()>>) -> Result<()> {
     let _turn = TURNS.acquire().await?;
-    tokio::time::timeout(TEST_PATIENCE, test).await.context("the test did not end")?
+    tokio::time::timeout(patience, test).await.context("the test did not end")?
 }
 
 /// Runs a test in the node that all tests of this process share.

@@ -21,4 +21,4 @@ pub mod wait;
 
 pub use api::{Api, ApiSettings, in_api};
 pub use guest::Guest;
-pub use lab::{Lab, LabSettings, in_lab, run};
+pub use lab::{Lab, LabSettings, in_lab, run, run_for};

@@ -11,14 +11,16 @@ use tests::api::serve_process::ServeProcess;
 use tests::api::{TEMPLATE, list};
 use tests::census::Census;
 use tests::lab::ClosedLab;
-use tests::{Lab, LabSettings, run, wait};
+use tests::{Lab, LabSettings, run_for, wait};
 use tokio::task::JoinSet;
 
 /// How often the server is killed; more for a long night.
 const KILLS: &str = "PANDASTACK_TEST_KILLS";
 const KILLS_DEFAULT: u32 = 12;
 /// No more kills after this long for each of them, on average.
-const KILL_PATIENCE: Duration = Duration::from_secs(20);
+const KILL_PATIENCE: Duration = Duration::from_secs(15);
+/// For what comes before and after.
+const BESIDES_PATIENCE: Duration = Duration::from_secs(180);
 /// Longest time a server lives under load.
 const LIFE_MS_MAX: u64 = 2500;
 const CLIENTS: u64 = 3;
@@ -180,8 +182,8 @@ async fn start(lab: &mut ClosedLab) -> Result<ServeProcess> {
 
 #[test]
 fn a_killed_server_loses_and_leaks_nothing() -> Result<()> {
-    run(async || {
-        let kills = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS_DEFAULT);
+    let kills = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS_DEFAULT);
+    run_for(KILL_PATIENCE * kills + BESIDES_PATIENCE, async || {
         let mut lab = Lab::prepare(LabSettings::new("killed-server")).await?;
         let seed = u64::from(std::process::id()) | 1;
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);

@@ -143,6 +143,9 @@ pub struct CreateSandbox {
     /// What it reaches; the operator's default when absent.
     #[serde(default)]
     pub network: Option<NetworkMode>,
+    /// Size of its root disk in GiB, at least that of what it starts from; 0 or absent: the same.
+    #[serde(default)]
+    pub disk_gb: Option<i64>,
 }
 
 /// A volume to attach.

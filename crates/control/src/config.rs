@@ -11,6 +11,8 @@ pub struct ControlConfig {
     pub ttl_seconds_default: u64,
     /// Most idle seconds a caller may ask for.
     pub ttl_seconds_max: u64,
+    /// Largest root disk a caller may ask for, in GiB.
+    pub disk_gib_max: u64,
     /// What a sandbox reaches when its caller did not say.
     pub network_default: NetworkMode,
     /// What a tenant may have, unless its own limits say otherwise.
@@ -32,6 +34,7 @@ impl Default for ControlConfig {
         Self {
             ttl_seconds_default: 3600,
             ttl_seconds_max: 30 * 24 * 3600,
+            disk_gib_max: 64,
             network_default: NetworkMode::None,
             quota: Quota {
                 sandboxes: 1000,

@@ -50,6 +50,7 @@ impl Control {
         let env = request.env.clone().unwrap_or_default();
         names::env(&env)?;
         let ttl_seconds = self.ttl(request.ttl_seconds)?;
+        let disk_bytes = self.disk_bytes(request.disk_gb)?;
         let volumes = self.attachments(caller, request.volumes.as_deref().unwrap_or_default()).await?;
         let origin = self.origin(caller, &request).await?;
         let network = request.network.map_or(self.config().network_default, |mode| match mode {
@@ -83,7 +84,7 @@ impl Control {
         };
         let control = self.clone();
         let span = operation!("sandbox.create", row, template = %row.template, boot_ms = Empty);
-        let making = async move { traced(span, control.make(row, origin.snapshot)).await };
+        let making = async move { traced(span, control.make(row, origin.snapshot, disk_bytes)).await };
         let outcome = self.finish(making).await;
         if let Err(error) = &outcome {
             self.measurements().create_failed(error.kind);
@@ -120,7 +121,22 @@ impl Control {
         Ok(Origin { snapshot: row.id, template: row.template, cpus: row.cpus, memory_mib: row.memory_mib })
     }
 
-    async fn make(&self, mut row: SandboxRow, snapshot: SnapshotId) -> Result<Sandbox, ControlError> {
+    /// Size of a root disk as asked for.
+    fn disk_bytes(&self, asked: Option<i64>) -> Result<Option<u64>, ControlError> {
+        let max = self.config().disk_gib_max;
+        match asked.map(u64::try_from) {
+            None | Some(Ok(0)) => Ok(None),
+            Some(Ok(gib)) if gib <= max => Ok(Some(gib << 30)),
+            Some(_) => Err(ControlError::invalid(format!("disk_gb must be between 1 and {max}"))),
+        }
+    }
+
+    async fn make(
+        &self,
+        mut row: SandboxRow,
+        snapshot: SnapshotId,
+        disk_bytes: Option<u64>,
+    ) -> Result<Sandbox, ControlError> {
         let started = Instant::now();
         let record = info_span!("sandbox.record", otel.kind = "internal");
         self.store().add_sandboxes(vec![row.clone()], &self.config().quota).instrument(record).await?;
@@ -130,6 +146,7 @@ impl Control {
             from: CreateFrom::Snapshot(snapshot),
             volumes: node_volumes(&row.volumes),
             network: crate::sandboxes::policy(row.network),
+            disk_bytes,
         };
         let timings = match self.node().create(request).await {
             Ok((_, timings)) => timings,

@@ -210,6 +210,10 @@ impl From<NodeError> for ControlError {
                     .hint("start it from its disk: POST /v1/sandboxes/{id}/start with {\"cold\": true}")
                     .because(error)
             }
+            NodeError::DiskTooSmall { there, .. } => ControlError::invalid(format!(
+                "disk_gb is less than the {} GiB of what it starts from: a disk can only grow",
+                there.div_ceil(1 << 30)
+            )),
             NodeError::NoSpace { .. } => ControlError::new(Kind::NoSpace, "the host's disk is full")
                 .hint("delete snapshots, volumes or sandboxes, or add disk space")
                 .because(error),

@@ -74,6 +74,9 @@ pub trait Vm: Send + Sync {
     /// it was restored. Safe to repeat.
     async fn grow_volume(&self, slot: usize, bytes: u64) -> Result<(), ControlError>;
 
+    /// The same for the root disk.
+    async fn grow_root(&self, bytes: u64) -> Result<(), ControlError>;
+
     /// Writes the paused guest's devices, and its changed memory over a copy of the memory it was restored from.
     /// The guest stays paused. After `Err` the targets hold nothing of use; the guest is unharmed.
     async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError>;

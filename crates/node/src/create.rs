@@ -15,7 +15,7 @@ use crate::error::NodeError;
 use crate::node::Shared;
 use crate::record::SandboxRecord;
 use crate::restore::{self, LiveMachine, ReadyMachine, RestoreTimings, make_ready, restore};
-use crate::snapshots::Pin;
+use crate::snapshots::{DISK, Pin};
 use crate::step::Step;
 use crate::volumes::{AttachMode, VolumeAttachment, VolumeRead};
 use crate::waiting;
@@ -28,6 +28,8 @@ pub(crate) struct NewSandbox {
     /// Its volumes, besides those that the snapshot's guest was reading.
     pub(crate) volumes: Vec<VolumeAttachment>,
     pub(crate) network: Policy,
+    /// Size of its root disk, if it shall grow.
+    pub(crate) disk_bytes: Option<u64>,
 }
 
 /// Restores a snapshot as a new sandbox. After `Err` nothing is left.
@@ -35,11 +37,12 @@ pub(crate) async fn make(
     shared: &Arc<Shared>,
     new: NewSandbox,
 ) -> Result<(Sandbox, RestoreTimings), NodeError> {
-    let NewSandbox { id, pin, volumes, network } = new;
+    let NewSandbox { id, pin, volumes, network, disk_bytes } = new;
     pin.about().fingerprint.fits(shared.engine.fingerprint())?;
     let _turn = shared.restore_turn().await?;
     tokio::task::block_in_place(|| shared.snapshots.verify(&pin))?;
     let mut timings = RestoreTimings::default();
+    let grown = disk_bytes.map(|bytes| grown_disk(&pin, bytes)).transpose()?.flatten();
     let directory = shared.paths.sandbox(&id);
     if directory.exists() {
         return Err(NodeError::Exists(id));
@@ -51,11 +54,21 @@ pub(crate) async fn make(
     record.volumes.extend(volumes);
     let (id, volumes) = (record.id.clone(), record.volumes.clone());
     tokio::task::block_in_place(|| shared.volumes.claim(&id, &volumes))?;
-    let made = make_with_volumes(shared, record, pin, &mut timings).await;
+    let made = make_with_volumes(shared, record, pin, grown, &mut timings).await;
     if made.is_err() {
         shared.volumes.release(&id, &volumes);
     }
     Ok((made?, timings))
+}
+
+/// The size to grow the root disk to, unless it has it.
+fn grown_disk(pin: &Pin, wanted: u64) -> Result<Option<u64>, NodeError> {
+    let there =
+        std::fs::metadata(pin.path(DISK)?).map_err(NodeError::host("look at a snapshot's disk"))?.len();
+    match wanted {
+        _ if wanted < there => Err(NodeError::DiskTooSmall { wanted, there }),
+        _ => Ok((wanted > there).then_some(wanted)),
+    }
 }
 
 /// The volumes that the guest of a snapshot was reading: it goes on reading them, so they must be as they were.
@@ -71,6 +84,7 @@ async fn make_with_volumes(
     shared: &Arc<Shared>,
     mut record: SandboxRecord,
     pin: Pin,
+    grown: Option<u64>,
     timings: &mut RestoreTimings,
 ) -> Result<Sandbox, NodeError> {
     let about = pin.about().clone();
@@ -80,6 +94,9 @@ async fn make_with_volumes(
     record.slot = Some(berth.slot.get());
     record.vm = Some(live.vm.record());
     let connected = async {
+        if let Some(bytes) = grown {
+            restore::grow_root(&live, &berth.directory, bytes, shared.config.guest_patience).await?;
+        }
         restore::find_volumes(&live.link, &record.volumes, shared.config.guest_patience).await?;
         restore::open_network(shared, berth.slot, record.network).await?;
         record

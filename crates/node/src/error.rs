@@ -97,6 +97,14 @@ pub enum NodeError {
         /// Which part.
         what: String,
     },
+    /// A root disk can only grow.
+    #[error("a root disk of {wanted} bytes was asked for where there are {there} already")]
+    DiskTooSmall {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes of the disk it starts from.
+        there: u64,
+    },
     /// The disk is full.
     #[error("no space is left for {what}")]
     NoSpace {

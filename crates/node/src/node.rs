@@ -46,12 +46,14 @@ pub struct CreateRequest {
     pub volumes: Vec<VolumeAttachment>,
     /// What its guest may reach, whenever it runs.
     pub network: Policy,
+    /// Size of its root disk, if larger than that of what it starts from.
+    pub disk_bytes: Option<u64>,
 }
 
 impl CreateRequest {
     /// A sandbox with a new id, no volumes and a closed network.
     pub fn new(from: CreateFrom) -> Self {
-        Self { id: None, from, volumes: Vec::new(), network: Policy::Closed }
+        Self { id: None, from, volumes: Vec::new(), network: Policy::Closed, disk_bytes: None }
     }
 }
 
@@ -270,8 +272,8 @@ impl Node {
             Some(id) => id,
             None => SandboxId::from_random(random().map_err(NodeError::host("make an id"))?),
         };
-        let (volumes, network) = (request.volumes, request.network);
-        self.create_from(NewSandbox { id, pin, volumes, network }).await
+        let (volumes, network, disk_bytes) = (request.volumes, request.network, request.disk_bytes);
+        self.create_from(NewSandbox { id, pin, volumes, network, disk_bytes }).await
     }
 
     /// Runs to its end even when the caller goes away: then the sandbox is made, and listed, and nothing is left half done.
@@ -354,7 +356,7 @@ impl Node {
         let (pin, timings) = sandbox.save(Purpose::Fork, id).await?;
         let instant = pin.id().clone();
         let network = sandbox.state().record.network;
-        let child = |id| NewSandbox { id, pin: pin.clone(), volumes: Vec::new(), network };
+        let child = |id| NewSandbox { id, pin: pin.clone(), volumes: Vec::new(), network, disk_bytes: None };
         let making = ids.into_iter().map(|id| self.create_from(child(id)));
         let children = futures::future::join_all(making).await;
         drop(pin);

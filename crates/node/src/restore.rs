@@ -187,6 +187,20 @@ pub(crate) async fn restore(
     }
 }
 
+/// Makes the root disk of a guest that runs larger, and the file system on it.
+pub(crate) async fn grow_root(
+    live: &LiveMachine,
+    directory: &Path,
+    bytes: u64,
+    patience: Duration,
+) -> Result<(), NodeError> {
+    open_disk(&directory.join(DISK))?.set_len(bytes).map_err(NodeError::host("grow a disk"))?;
+    live.vm.grow_root(bytes).await?;
+    let silent = NodeError::GuestSilent { what: "grow its root file system", seconds: patience.as_secs() };
+    let grown = tokio::time::timeout(patience, live.link.grow_root(bytes)).await.map_err(|_| silent)?;
+    grown.map_err(NodeError::guest("grow its root file system"))
+}
+
 /// Makes a guest find its machine's volumes.
 pub(crate) async fn find_volumes(
     link: &Link,

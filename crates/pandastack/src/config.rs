@@ -90,6 +90,9 @@ pub(crate) struct ServeSettings {
     /// Most idle seconds a caller may ask for [default: 2592000].
     #[arg(long, env = "PANDASTACK_MAX_TTL_SECONDS")]
     pub(crate) max_ttl_seconds: Option<u64>,
+    /// Largest root disk a caller may ask for, in GiB [default: 64].
+    #[arg(long, env = "PANDASTACK_MAX_DISK_GIB")]
+    pub(crate) max_disk_gib: Option<u64>,
     /// What a sandbox reaches when its caller did not say [default: none].
     #[arg(long, env = "PANDASTACK_NETWORK_DEFAULT", value_enum)]
     pub(crate) network_default: Option<NetworkSetting>,

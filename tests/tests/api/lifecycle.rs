@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use serde_json::{Value, json};
-use tests::api::list;
+use tests::api::{TEMPLATE, list};
 use tests::{in_api, wait};
 
 use crate::at;
@@ -154,6 +154,28 @@ fn idle_time_can_be_changed() -> Result<()> {
         // A published client looks for these words and tries again without.
         ensure!(refused.failure(400)?.contains("ttl_seconds exceeds tier maximum"));
         api.patch(&at("nobody", "/lifecycle"), json!({ "ttl_seconds": 1 })).await?.failure(404)?;
+        api.remove(&id).await
+    })
+}
+
+#[test]
+fn a_larger_disk_is_the_guests() -> Result<()> {
+    in_api(async |api| {
+        let asked = |gib: i64| json!({ "template": TEMPLATE, "disk_gb": gib });
+        for bad in [-1, 65, i64::MAX] {
+            let refused = api.post("/v1/sandboxes", asked(bad)).await?;
+            ensure!(refused.failure(400)?.contains("disk_gb must be between 1 and 64"));
+        }
+        let made = api.post("/v1/sandboxes", asked(3)).await?.expect(201)?.json()?;
+        let id = made["id"].as_str().context("no id")?.to_owned();
+        let size = api.shell(&id, "df -m --output=size / | tail -1").await?;
+        let mib: u64 = size.trim().parse().context("no size")?;
+        ensure!(mib > 2800, "{mib} MiB");
+        let kept = api.post_nothing(&at(&id, "/snapshots")).await?.expect(201)?.json()?;
+        let snapshot = kept["id"].as_str().context("no snapshot")?;
+        let smaller = api.post("/v1/sandboxes", json!({ "from_snapshot": snapshot, "disk_gb": 1 })).await?;
+        ensure!(smaller.failure(400)?.contains("a disk can only grow"));
+        api.delete(&format!("/v1/snapshots/{snapshot}")).await?;
         api.remove(&id).await
     })
 }

@@ -51,6 +51,11 @@ impl Link {
         self.perform(&Request::System(SystemRequest::FindVolumes { count })).await
     }
 
+    /// Makes the guest's root file system fill its disk, which has been told to be this large.
+    pub async fn grow_root(&self, bytes: u64) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::GrowRoot { bytes })).await
+    }
+
     /// Flushes the file systems on volumes and lets nobody write them any more: as if they were unmounted, whoever uses them. For
     /// a machine that is about to end.
     pub async fn seal_volumes(&self) -> Result<(), CallError> {

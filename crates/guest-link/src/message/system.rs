@@ -31,6 +31,11 @@ pub enum SystemRequest {
     /// Flush the file systems on volumes and let nobody write them any more, so that they are as if unmounted → `Response::Done`.
     /// For a machine that is about to end.
     SealVolumes,
+    /// Wait until the root disk has this size and let the file system on it fill it → `Response::Done`.
+    GrowRoot {
+        /// How large, at least.
+        bytes: u64,
+    },
 }
 
 /// A TCP port that something listens on.

@@ -225,6 +225,12 @@ impl Agent {
                     (Vec::new(), disks::find(count).map(|()| Response::Done).map_err(failed))
                 });
             }
+            SystemRequest::GrowRoot { bytes } => {
+                let bytes = *bytes;
+                self.submit_answer(id, move || {
+                    (Vec::new(), disks::grow_root(bytes).map(|()| Response::Done).map_err(failed))
+                });
+            }
             SystemRequest::SealVolumes => self.submit_answer(id, move || {
                 (Vec::new(), disks::seal().map(|()| Response::Done).map_err(failed))
             }),

@@ -110,10 +110,10 @@ pub(super) fn arguments(
     add(
         "-blockdev",
         format!(
-            "driver=file,node-name=disk,filename=/dev/fdset/{DISK_SET},locking=off,discard=unmap,aio=threads"
+            "driver=file,node-name={ROOT_NODE},filename=/dev/fdset/{DISK_SET},locking=off,discard=unmap,aio=threads"
         ),
     );
-    add("-device", format!("virtio-blk-device,drive=disk,{ON_ERROR}"));
+    add("-device", format!("virtio-blk-device,drive={ROOT_NODE},{ON_ERROR}"));
     for slot in 0..VOLUMES_MAX {
         let name = volume_node(slot);
         match descriptors.volumes.get(slot) {
@@ -156,6 +156,9 @@ pub(super) fn arguments(
     line.push("none".into());
     line
 }
+
+/// What QEMU calls the root disk.
+pub(super) const ROOT_NODE: &str = "disk";
 
 /// What QEMU calls the volume in a slot.
 pub(super) fn volume_node(slot: usize) -> String {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
-use super::command::volume_node;
+use super::command::{ROOT_NODE, volume_node};
 use super::qmp::{PATIENCE, Qmp, connect_unix};
 use crate::engine::{
     AttachError, ControlError, Exit, MemoryTarget, Place, Prepared, SaveTarget, Saved, StartError, Vm,
@@ -118,6 +118,12 @@ impl QemuVm {
         self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await.map(drop)
     }
 
+    /// The file behind a disk has this size already: what counts is that the device tells the guest.
+    async fn tell_size(&self, node: &str, bytes: u64) -> Result<(), ControlError> {
+        let arguments = json!({ "node-name": node, "size": bytes });
+        self.control.run("block_resize", arguments).await.map(drop)
+    }
+
     fn capture_memory(&self, target: &MemoryTarget) -> Result<Saved, ControlError> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
         let pid = self.process.identity().pid;
@@ -150,9 +156,11 @@ impl Vm for QemuVm {
     }
 
     async fn grow_volume(&self, slot: usize, bytes: u64) -> Result<(), ControlError> {
-        // The file has this size already: what counts is that the device tells the guest.
-        let arguments = json!({ "node-name": volume_node(slot), "size": bytes });
-        self.control.run("block_resize", arguments).await.map(drop)
+        self.tell_size(&volume_node(slot), bytes).await
+    }
+
+    async fn grow_root(&self, bytes: u64) -> Result<(), ControlError> {
+        self.tell_size(ROOT_NODE, bytes).await
     }
 
     async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError> {

@@ -44,6 +44,7 @@ fn control_config(given: &ServeSettings, file: &ServeSettings) -> ControlConfig 
     };
     set(&mut config.ttl_seconds_default, given.default_ttl_seconds, file.default_ttl_seconds);
     set(&mut config.ttl_seconds_max, given.max_ttl_seconds, file.max_ttl_seconds);
+    set(&mut config.disk_gib_max, given.max_disk_gib, file.max_disk_gib);
     set(&mut config.quota.sandboxes, given.quota_sandboxes, file.quota_sandboxes);
     set(&mut config.quota.cpus, given.quota_cpus, file.quota_cpus);
     set(&mut config.quota.memory_mib, given.quota_memory_mib, file.quota_memory_mib);
