@@ -1,0 +1,187 @@
+"""Real machines for AI agents: sandboxes that are VMs of their own, forkable while they run, asleep when idle.
+
+    from pandastack import PandaStack
+
+    with PandaStack() as client, client.sandboxes.create(template="base") as sandbox:
+        print(sandbox.exec("uname -a").stdout)
+
+:class:`AsyncPandaStack` is the same with ``await``.
+"""
+
+from __future__ import annotations
+
+from ._async.client import AsyncPandaStack
+from ._async.contexts import AsyncCodeContext
+from ._async.default import get_default_async_client, set_default_async_client
+from ._async.exploring import AsyncExploreResult
+from ._async.files import AsyncFilesystem
+from ._async.output import AsyncOutputStream
+from ._async.processes import AsyncProcess, AsyncProcesses
+from ._async.resources import AsyncSandboxes, AsyncSnapshots, AsyncTemplates, AsyncTokens, AsyncVolumes
+from ._async.sandbox import AsyncSandbox, AsyncSandboxCommands
+from ._async.terminal import AsyncTerminal
+from ._execution import Execution, Result
+from ._retry import CreateRetryEvent
+from ._sync.client import PandaStack
+from ._sync.contexts import CodeContext
+from ._sync.default import get_default_client, set_default_client
+from ._sync.files import Filesystem
+from ._sync.output import OutputStream
+from ._sync.processes import Process, Processes
+from ._sync.resources import Sandboxes, Snapshots, Templates, Tokens, Volumes
+from ._sync.sandbox import Sandbox, SandboxCommands
+from ._sync.terminal import Terminal
+from ._version import __version__
+from .client import Client
+from .exceptions import (
+    APIConnectionError,
+    APITimeoutError,
+    AuthError,
+    BadRequestError,
+    CapacityError,
+    CommandFailed,
+    ConflictError,
+    ConnectionError,
+    CreateCancelled,
+    ExecInterrupted,
+    ExploreError,
+    NotFoundError,
+    PandastackError,
+    PermissionDeniedError,
+    RateLimitError,
+    SandboxTimeout,
+    ServerError,
+    TemplateBuildError,
+    TerminalError,
+)
+from .explore import BranchOutcome, Candidate, ExploreResult, explore
+from .models import (
+    AttachedVolume,
+    AuditEntry,
+    BootStats,
+    ContextInfo,
+    Event,
+    ExecResult,
+    FileInfo,
+    FileWritten,
+    GuestMetrics,
+    Health,
+    Lifecycle,
+    Me,
+    Output,
+    Port,
+    Preview,
+    ProcessInfo,
+    Promotion,
+    SandboxInfo,
+    SandboxMetrics,
+    Snapshot,
+    Template,
+    Token,
+    TransferProgress,
+    Version,
+    Volume,
+)
+
+# Names of earlier versions.
+SandboxFilesystem = Filesystem
+SandboxAPI = Sandboxes
+SnapshotsAPI = Snapshots
+TemplatesAPI = Templates
+TokensAPI = Tokens
+VolumesAPI = Volumes
+
+__all__ = [
+    "APIConnectionError",
+    "APITimeoutError",
+    "AsyncCodeContext",
+    "AsyncExploreResult",
+    "AsyncFilesystem",
+    "AsyncOutputStream",
+    "AsyncPandaStack",
+    "AsyncProcess",
+    "AsyncProcesses",
+    "AsyncSandbox",
+    "AsyncSandboxCommands",
+    "AsyncSandboxes",
+    "AsyncSnapshots",
+    "AsyncTemplates",
+    "AsyncTerminal",
+    "AsyncTokens",
+    "AsyncVolumes",
+    "AttachedVolume",
+    "AuditEntry",
+    "AuthError",
+    "BadRequestError",
+    "BootStats",
+    "BranchOutcome",
+    "Candidate",
+    "CapacityError",
+    "Client",
+    "CodeContext",
+    "CommandFailed",
+    "ConflictError",
+    "ConnectionError",
+    "ContextInfo",
+    "CreateCancelled",
+    "CreateRetryEvent",
+    "Event",
+    "ExecInterrupted",
+    "ExecResult",
+    "Execution",
+    "ExploreError",
+    "ExploreResult",
+    "FileInfo",
+    "FileWritten",
+    "Filesystem",
+    "GuestMetrics",
+    "Health",
+    "Lifecycle",
+    "Me",
+    "NotFoundError",
+    "Output",
+    "OutputStream",
+    "PandaStack",
+    "PandastackError",
+    "PermissionDeniedError",
+    "Port",
+    "Preview",
+    "Process",
+    "ProcessInfo",
+    "Processes",
+    "Promotion",
+    "RateLimitError",
+    "Result",
+    "Sandbox",
+    "SandboxAPI",
+    "SandboxCommands",
+    "SandboxFilesystem",
+    "SandboxInfo",
+    "SandboxMetrics",
+    "SandboxTimeout",
+    "Sandboxes",
+    "ServerError",
+    "Snapshot",
+    "Snapshots",
+    "SnapshotsAPI",
+    "Template",
+    "TemplateBuildError",
+    "Templates",
+    "TemplatesAPI",
+    "Terminal",
+    "TerminalError",
+    "Token",
+    "Tokens",
+    "TokensAPI",
+    "TransferProgress",
+    "Version",
+    "Volume",
+    "Volumes",
+    "VolumesAPI",
+    "__version__",
+    "explore",
+    "get_default_async_client",
+    "get_default_client",
+    "set_default_async_client",
+    "set_default_client",
+]

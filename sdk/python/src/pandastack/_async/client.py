@@ -1,0 +1,109 @@
+"""The client."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Callable, List, Optional
+
+import httpx
+
+from .._config import resolve
+from .._json import as_list, as_object
+from .._retry import CreateRetryEvent
+from ..models import AuditEntry, BootStats, Health, Me, Version
+from .resources import AsyncSandboxes, AsyncSnapshots, AsyncTemplates, AsyncTokens, AsyncVolumes
+from .transport import AsyncTransport
+
+
+class AsyncPandaStack:
+    """A client of a PandaStack server.
+
+        async with AsyncPandaStack() as client:
+            async with await client.sandboxes.create(template="base") as sandbox:
+                print((await sandbox.exec("echo hello")).stdout)
+
+    :param api_key: the key; else ``PANDASTACK_API_KEY``, ``PANDASTACK_TOKEN``, or ``~/.config/pandastack/config.json``.
+    :param base_url: where the server is; else ``PANDASTACK_API``, ``PANDASTACK_API_URL``, or that file.
+    :param timeout: seconds until an answer is given up. Commands and machines get what they need beyond that.
+    :param max_create_retry_seconds: how long creating and forking ask again when there is no room; 60 when absent, 0 for never.
+    :param on_create_retry: called with a :class:`CreateRetryEvent` before each time.
+    :param preview_host: the host name under which previews are; else ``PANDASTACK_PREVIEW_HOST``, or the server's.
+    :param http_client: an HTTP client of your own, with its proxies and certificates. You close it.
+    """
+
+    def __init__(
+        self,
+        api_key: Optional[str] = None,
+        base_url: Optional[str] = None,
+        *,
+        timeout: float = 60.0,
+        max_create_retry_seconds: Optional[float] = None,
+        on_create_retry: Optional[Callable[[CreateRetryEvent], object]] = None,
+        preview_host: Optional[str] = None,
+        http_client: Optional[httpx.AsyncClient] = None,
+    ) -> None:
+        config = resolve(api_key, base_url, preview_host, max_create_retry_seconds)
+        self._transport = AsyncTransport(config, timeout=timeout, on_create_retry=on_create_retry, http_client=http_client)
+        #: Where previews by name are.
+        self.preview_host = config.preview_host
+        #: Sandboxes.
+        self.sandboxes = AsyncSandboxes(self, self._transport)
+        #: The same.
+        self.sandbox = self.sandboxes
+        #: Snapshots.
+        self.snapshots = AsyncSnapshots(self._transport)
+        #: Templates.
+        self.templates = AsyncTemplates(self._transport)
+        #: Volumes.
+        self.volumes = AsyncVolumes(self._transport)
+        #: API keys.
+        self.tokens = AsyncTokens(self._transport)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(base_url={self.base_url!r})"
+
+    @property
+    def base_url(self) -> str:
+        """Where the server is."""
+        return self._transport.config.base_url
+
+    @property
+    def api_url(self) -> str:
+        """The same."""
+        return self.base_url
+
+    async def me(self) -> Me:
+        """Who is calling."""
+        return Me.from_dict(await self._transport.request("GET", "/me"))
+
+    async def audit(self, *, since: Optional[str] = None, limit: Optional[int] = None) -> List[AuditEntry]:
+        """Requests that changed something, newest first.
+
+        :param since: from when on: RFC 3339, or seconds of Unix time.
+        """
+        answer = await self._transport.request("GET", "/audit", params={"since": since, "limit": limit})
+        return [AuditEntry.from_dict(one) for one in as_list(as_object(answer).get("entries"))]
+
+    async def boot_stats(self, limit: Optional[int] = None) -> BootStats:
+        """How long recent creations took."""
+        return BootStats.from_dict(await self._transport.request("GET", "/stats/boot", params={"limit": limit}))
+
+    async def version(self) -> Version:
+        """Which program answers."""
+        return Version.from_dict(await self._transport.request("GET", "/version"))
+
+    async def health(self) -> Health:
+        """Whether the server can work."""
+        return Health.from_dict(await self._transport.request("GET", "/healthz", root=True))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> AsyncPandaStack:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.close()

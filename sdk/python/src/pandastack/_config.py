@@ -1,0 +1,120 @@
+"""Where the server is and which key to use: argument, then environment, then configuration file, then default."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+from urllib.parse import quote, urlsplit
+
+from ._json import as_object
+from ._retry import CREATE_BUDGET, WARM_UP_BUDGET
+
+DEFAULT_BASE_URL = "https://api.pandastack.ai"
+
+_log = logging.getLogger("pandastack")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a client was told, or found out."""
+
+    api_key: Optional[str]
+    base_url: str
+    preview_host: str
+    create_budget: float
+    warm_up_budget: float
+
+    def url(self, path: str) -> str:
+        """The address of a path under ``/v1``."""
+        base = self.base_url if self.base_url.endswith("/v1") else f"{self.base_url}/v1"
+        return f"{base}{path}"
+
+    def root_url(self, path: str) -> str:
+        """The address of a path that has no version."""
+        base = self.base_url[: -len("/v1")] if self.base_url.endswith("/v1") else self.base_url
+        return f"{base}{path}"
+
+    def socket_url(self, path: str) -> str:
+        """The address of a WebSocket under ``/v1``."""
+        scheme, rest = self.url(path).split("://", 1)
+        return f"{'wss' if scheme == 'https' else 'ws'}://{rest}"
+
+
+def resolve(
+    api_key: Optional[str],
+    base_url: Optional[str],
+    preview_host: Optional[str],
+    max_create_retry_seconds: Optional[float],
+) -> Config:
+    """Fills in what the arguments leave open."""
+    env = os.environ.get
+    file = _read_file()
+    key = (
+        api_key
+        if api_key is not None
+        else env("PANDASTACK_API_KEY") or env("PANDASTACK_TOKEN") or file.get("token") or file.get("api_key")
+    )
+    base = (
+        base_url
+        if base_url is not None
+        else env("PANDASTACK_API") or env("PANDASTACK_API_URL") or file.get("api_url") or DEFAULT_BASE_URL
+    )
+    base = base.rstrip("/")
+    parts = urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"not an address of a server: {base!r}; expected something like {DEFAULT_BASE_URL}")
+    host = (preview_host or env("PANDASTACK_PREVIEW_HOST") or "").strip().lstrip(".")
+    if not host:
+        host = parts.hostname[len("api.") :] if parts.hostname.startswith("api.") else parts.hostname
+    return Config(
+        api_key=key or None,
+        base_url=base,
+        preview_host=host,
+        create_budget=_create_budget(max_create_retry_seconds),
+        warm_up_budget=_seconds("PANDASTACK_EXEC_READY_TIMEOUT", WARM_UP_BUDGET),
+    )
+
+
+def segment(value: object) -> str:
+    """An id or name as one segment of a path: whatever is in it, it stays one."""
+    text = quote(str(value), safe="")
+    if text in ("", ".", ".."):
+        raise ValueError(f"not an id or name: {str(value)!r}")
+    return text
+
+
+def _create_budget(explicit: Optional[float]) -> float:
+    if explicit is None:
+        return _seconds("PANDASTACK_MAX_CREATE_RETRY_SECONDS", CREATE_BUDGET)
+    if not math.isfinite(explicit) or explicit < 0:
+        raise ValueError("max_create_retry_seconds must be a finite number, 0 (never again) or more")
+    return float(explicit)
+
+
+def _seconds(name: str, default: float) -> float:
+    """Seconds from the environment. What makes no sense there is said and passed over, so that it breaks no program."""
+    raw = os.environ.get(name, "").strip()
+    if not raw:
+        return default
+    try:
+        value = float(raw)
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value) and value >= 0:
+        return value
+    _log.warning("%s=%r is not a number of seconds; using %g", name, raw, default)
+    return default
+
+
+def _read_file() -> dict[str, str]:
+    try:
+        path = Path.home() / ".config" / "pandastack" / "config.json"
+        data = as_object(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RuntimeError):
+        return {}
+    return {key: value for key, value in data.items() if isinstance(value, str)}

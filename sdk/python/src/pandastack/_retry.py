@@ -1,0 +1,114 @@
+"""When a request is sent again, and after how long. Decisions only: waiting and sending are the transport's.
+
+* A ``GET``, ``HEAD`` or ``DELETE`` answered 404 is sent once more after 200 ms.
+* Creating and forking are sent again after a refusal that says nothing was made: 503 with ``Retry-After`` and an error of the
+  server's own, 429 with ``Retry-After``, 507. Never after anything that may have followed a success: other statuses, a lost
+  connection, a timeout.
+* Commands, files and new contexts are sent again while a guest that just started cannot be reached yet.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any, Callable, Optional
+
+from ._json import as_object
+from .exceptions import PandastackError, ServerError
+
+ECHO_METHODS = frozenset({"GET", "HEAD", "DELETE"})
+ECHO_DELAY = 0.2
+
+CREATE_BUDGET = 60.0
+_CREATE_CAP_FIRST = 1.0
+_CREATE_CAP_MOST = 15.0
+_CREATE_SHORTENED_LEAST = 1.0
+_CREATE_507_LEAST = 0.5
+
+WARM_UP_BUDGET = 20.0
+WARM_UP_DELAY_FIRST = 0.5
+WARM_UP_DELAY_MOST = 2.0
+_WARM_UP_WORDS = ("connect: connection refused", "no route to host", "i/o timeout")
+
+
+@dataclass(frozen=True)
+class CreateRetryEvent:
+    """A creation that was refused for lack of room and will be asked for again. Given to ``on_create_retry``."""
+
+    method: str
+    path: str
+    #: 1 for the first time it is sent again.
+    attempt: int
+    status_code: int
+    error: str
+    delay_seconds: float
+    elapsed_seconds: float
+    retry_after_seconds: Optional[float] = None
+
+
+def parse_retry_after(value: Optional[str]) -> Optional[float]:
+    """Seconds of a ``Retry-After`` header: a number, or a date."""
+    if value is None or not value.strip():
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value.strip())
+        except (TypeError, ValueError, IndexError, OverflowError):
+            return None
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=timezone.utc)
+        seconds = (when - datetime.now(timezone.utc)).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def create_delay(
+    error: PandastackError,
+    *,
+    attempt: int,
+    elapsed: float,
+    budget: float,
+    uniform: Callable[[float, float], float] = random.uniform,
+) -> Optional[float]:
+    """Seconds until a refused creation is sent again; ``None`` when it is not. ``attempt`` counts from 0."""
+    after = error.retry_after
+    if error.status == 429:
+        if after is None:
+            return None
+    elif error.status == 503:
+        if after is None or not _own_words(error.body):
+            return None
+    elif error.status != 507:
+        return None
+    remaining = budget - elapsed
+    floor = after or 0.0
+    if error.status == 507:
+        floor = max(floor, _CREATE_507_LEAST)
+    if remaining <= 0 or floor > remaining:
+        return None
+    delay = floor + uniform(0.0, min(_CREATE_CAP_MOST, _CREATE_CAP_FIRST * 2.0 ** min(attempt, 30)))
+    if delay > remaining:
+        return remaining if remaining >= max(floor, _CREATE_SHORTENED_LEAST) else None
+    return delay
+
+
+def _own_words(body: Any) -> bool:
+    """Whether an error is the server's own, not that of something in between."""
+    error = as_object(body).get("error")
+    return isinstance(error, str) and bool(error.strip())
+
+
+def warming_up(error: PandastackError) -> bool:
+    """Whether an error says that the guest cannot be reached yet."""
+    return isinstance(error, ServerError) and any(words in error.message for words in _WARM_UP_WORDS)
+
+
+def took_too_long(error: PandastackError) -> bool:
+    """Whether a server's error says that a command or cell exceeded its time."""
+    message = error.message.lower()
+    late = "timeout" in message or "deadline exceeded" in message
+    return isinstance(error, ServerError) and late and "i/o timeout" not in message

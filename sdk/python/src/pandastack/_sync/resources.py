@@ -1,0 +1,265 @@
+# Generated from ../_async/resources.py by scripts/generate_sync.py. Do not edit.
+"""What a workspace has: sandboxes, snapshots, templates, volumes and keys."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, List, Optional, Union
+
+from .._config import segment
+from .._json import as_list, as_object
+from .._runtime_sync import CancelEvent, sleep
+from ..exceptions import TemplateBuildError
+from ..models import Promotion, SandboxInfo, Snapshot, Template, Token, Volume
+from .sandbox import Sandbox
+from .transport import Transport
+
+if TYPE_CHECKING:
+    from .client import PandaStack
+
+#: A volume to attach: its name, or a name with options.
+VolumeRequest = Union[str, Mapping[str, Any]]
+
+
+class Sandboxes:
+    """Sandboxes: ``client.sandboxes``."""
+
+    def __init__(self, client: PandaStack, transport: Transport) -> None:
+        self._client = client
+        self._transport = transport
+
+    def create(
+        self,
+        template: Optional[str] = None,
+        cpu: Optional[int] = None,
+        memory_mb: Optional[int] = None,
+        ttl_seconds: Optional[int] = None,
+        persistent: bool = False,
+        metadata: Optional[Mapping[str, str]] = None,
+        from_snapshot: Optional[str] = None,
+        volumes: Optional[Sequence[VolumeRequest]] = None,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        network: Optional[str] = None,
+        cancel: Optional[CancelEvent] = None,
+    ) -> Sandbox:
+        """Makes a sandbox. When this returns it takes commands.
+
+            sandbox = client.sandboxes.create(template="base", ttl_seconds=600, metadata={"task": "42"})
+
+        When there is no room it asks again for a while: see ``max_create_retry_seconds``.
+
+        :param template: ``code-interpreter`` when absent; implied by ``from_snapshot``.
+        :param cpu: deprecated and ignored, as is ``memory_mb``: a template has its size.
+        :param ttl_seconds: seconds of idleness after which it is deleted.
+        :param persistent: it sleeps when idle instead.
+        :param metadata: words of your own.
+        :param from_snapshot: a snapshot to go on from.
+        :param volumes: volumes to attach, as ``/dev/vdb``, ``/dev/vdc``, …: names, or ``{"name": …, "read_only": True}``.
+        :param env: variables of every command.
+        :param network: ``"none"`` or ``"all"``.
+        :param cancel: an event that, once set, ends the asking with :class:`CreateCancelled`.
+        """
+        if cpu is not None or memory_mb is not None:
+            warnings.warn("cpu and memory_mb are ignored: a template has its size", DeprecationWarning, stacklevel=2)
+        body: dict[str, Any] = {}
+        if from_snapshot is not None:
+            body["from_snapshot"] = from_snapshot
+        if template is not None or from_snapshot is None:
+            body["template"] = template or DEFAULT_TEMPLATE
+        if ttl_seconds is not None:
+            body["ttl_seconds"] = ttl_seconds
+        if persistent:
+            body["persistent"] = True
+        if metadata:
+            body["metadata"] = dict(metadata)
+        if volumes:
+            body["volumes"] = [{"name": one} if isinstance(one, str) else dict(one) for one in volumes]
+        if env:
+            body["env"] = dict(env)
+        if network is not None:
+            body["network"] = network
+        return self._sandbox(self._transport.create("/sandboxes", body, cancel=cancel))
+
+    def list(self) -> List[Sandbox]:
+        """All sandboxes, newest first."""
+        return [self._sandbox(one) for one in _items(self._transport.request("GET", "/sandboxes"))]
+
+    def get(self, sandbox_id: str) -> Sandbox:
+        """The sandbox of that id."""
+        return self._sandbox(self._transport.request("GET", f"/sandboxes/{segment(sandbox_id)}"))
+
+    def delete(self, sandbox_id: str) -> None:
+        """Deletes a sandbox."""
+        self._transport.request("DELETE", f"/sandboxes/{segment(sandbox_id)}", timeout=self._transport.machine_patience())
+
+    def fork(
+        self, sandbox_id: str, metadata: Optional[Mapping[str, str]] = None, *, cancel: Optional[CancelEvent] = None
+    ) -> Sandbox:
+        """Forks a sandbox: see :meth:`Sandbox.fork`."""
+        body = None if metadata is None else {"metadata": dict(metadata)}
+        answer = self._transport.create(f"/sandboxes/{segment(sandbox_id)}/fork", body, cancel=cancel)
+        children = _items(answer, "children")
+        child = answer.get("sandbox") or (children[0] if children else answer)
+        return self._sandbox(child)
+
+    def fork_tree(
+        self,
+        sandbox_id: str,
+        count: int,
+        metadata: Optional[Mapping[str, str]] = None,
+        *,
+        cancel: Optional[CancelEvent] = None,
+    ) -> List[Sandbox]:
+        """Forks a sandbox several ways: see :meth:`Sandbox.fork_tree`."""
+        body: dict[str, Any] = {"count": count}
+        if metadata is not None:
+            body["metadata"] = dict(metadata)
+        answer = self._transport.create(f"/sandboxes/{segment(sandbox_id)}/fork-tree", body, cancel=cancel)
+        return [self._sandbox(one) for one in _items(answer, "children", "items", "sandboxes")]
+
+    def promote(self, sandbox_id: str, *, cleanup_siblings: bool = False, tree_id: Optional[str] = None) -> Promotion:
+        """Makes a child of a fork independent: see :meth:`Sandbox.promote`."""
+        body: dict[str, Any] = {"cleanup_siblings": cleanup_siblings}
+        if tree_id is not None:
+            body["tree_id"] = tree_id
+        answer = self._transport.request(
+            "POST",
+            f"/sandboxes/{segment(sandbox_id)}/promote",
+            json=body,
+            timeout=self._transport.machine_patience(),
+        )
+        return Promotion.from_dict(answer)
+
+    def _sandbox(self, data: Any) -> Sandbox:
+        return Sandbox(self._client, SandboxInfo.from_dict(data))
+
+
+class Snapshots:
+    """Snapshots: ``client.snapshots``. They are made with ``sandbox.snapshot()``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, sandbox_id: Optional[str] = None) -> List[Snapshot]:
+        """All snapshots, or those of a sandbox; newest first."""
+        answer = self._transport.request("GET", "/snapshots", params={"sandbox_id": sandbox_id})
+        return [Snapshot.from_dict(one) for one in _items(answer, "snapshots")]
+
+    def get(self, snapshot_id: str) -> Snapshot:
+        """The snapshot of that id."""
+        return Snapshot.from_dict(self._transport.request("GET", f"/snapshots/{segment(snapshot_id)}"))
+
+    def delete(self, snapshot_id: str) -> None:
+        """Deletes a snapshot. Sandboxes made from it go on."""
+        self._transport.request(
+            "DELETE", f"/snapshots/{segment(snapshot_id)}", timeout=self._transport.machine_patience()
+        )
+
+
+class Templates:
+    """Templates: ``client.templates``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self) -> List[Template]:
+        """All templates."""
+        return [Template.from_dict(one) for one in _items(self._transport.request("GET", "/templates"))]
+
+    def get(self, name: str) -> Template:
+        """The template of that name."""
+        return Template.from_dict(self._transport.request("GET", f"/templates/{segment(name)}"))
+
+    def prepare(self, name: str) -> Template:
+        """Starts preparing a template ahead of its first use, unless it is ready. Does not wait: see :meth:`wait`."""
+        return Template.from_dict(self._transport.request("POST", f"/templates/{segment(name)}/prepare"))
+
+    def wait(self, name: str, timeout_seconds: float = 600.0) -> Template:
+        """Waits until a template is ready.
+
+        :raises TemplateBuildError: when it is not ready after that long, or nobody prepares it any more.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            template = self.get(name)
+            if template.status == "ready":
+                return template
+            if template.status != "preparing":
+                raise TemplateBuildError(f"template {name} is {template.status}", build=template)
+            if time.monotonic() >= deadline:
+                raise TemplateBuildError(f"template {name} is not ready: {template.progress}", build=template)
+            sleep(1.0)
+
+
+class Volumes:
+    """Disks that outlive sandboxes: ``client.volumes``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, name: str, size_mb: Optional[int] = None) -> Volume:
+        """Makes a volume; of 256 MiB when no size is given."""
+        body: dict[str, Any] = {"name": name}
+        if size_mb is not None:
+            body["size_mb"] = size_mb
+        return Volume.from_dict(self._transport.request("POST", "/volumes", json=body))
+
+    def list(self) -> List[Volume]:
+        """All volumes."""
+        return [Volume.from_dict(one) for one in _items(self._transport.request("GET", "/volumes"))]
+
+    def get(self, name: str) -> Volume:
+        """The volume of that name."""
+        return Volume.from_dict(self._transport.request("GET", f"/volumes/{segment(name)}"))
+
+    def resize(self, name: str, size_mb: int) -> Volume:
+        """Makes a volume larger."""
+        answer = self._transport.request("PATCH", f"/volumes/{segment(name)}", json={"size_mb": size_mb})
+        return Volume.from_dict(answer)
+
+    def delete(self, name: str) -> None:
+        """Deletes a volume and what is on it. Refused while it is attached."""
+        self._transport.request("DELETE", f"/volumes/{segment(name)}")
+
+
+class Tokens:
+    """API keys: ``client.tokens``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, name: str = "", expires_in_days: Optional[float] = None, *, scope: Optional[str] = None) -> Token:
+        """Makes a key. ``token`` of the answer is the key; it is never shown again.
+
+        :param scope: ``read``, ``write`` or ``admin``; what this client's own key allows when absent.
+        """
+        body: dict[str, Any] = {"label": name}
+        if expires_in_days is not None:
+            body["expires_in_days"] = expires_in_days
+        if scope is not None:
+            body["scope"] = scope
+        return Token.from_dict(self._transport.request("POST", "/me/tokens", json=body))
+
+    def list(self) -> List[Token]:
+        """All keys, without the keys themselves."""
+        return [Token.from_dict(one) for one in _items(self._transport.request("GET", "/me/tokens"))]
+
+    def revoke(self, prefix: str) -> None:
+        """Makes a key useless."""
+        self._transport.request("DELETE", f"/me/tokens/{segment(prefix)}")
+
+
+#: What a sandbox is made from when nothing is said.
+DEFAULT_TEMPLATE = "code-interpreter"
+
+
+def _items(answer: Any, *names: str) -> List[Any]:
+    """A list, whether it stands alone or in an object."""
+    for name in (*names, "items"):
+        found = as_object(answer).get(name)
+        if isinstance(found, list):
+            return as_list(found)
+    return as_list(answer)

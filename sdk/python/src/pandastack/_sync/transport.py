@@ -1,0 +1,265 @@
+# Generated from ../_async/transport.py by scripts/generate_sync.py. Do not edit.
+"""Requests: how they are sent, sent again, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import json as json_module
+import logging
+import time
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, Callable, Optional, Union
+
+import httpx
+
+from .._config import Config
+from .._retry import (
+    ECHO_DELAY,
+    ECHO_METHODS,
+    WARM_UP_DELAY_FIRST,
+    WARM_UP_DELAY_MOST,
+    CreateRetryEvent,
+    create_delay,
+    parse_retry_after,
+    warming_up,
+)
+from .._runtime_sync import CancelEvent, Socket, sleep, wait_cancelled
+from .._sse import EventDecoder, ServerSentEvent
+from .._version import __version__
+from ..exceptions import (
+    APITimeoutError,
+    AuthError,
+    ConnectionError,
+    CreateCancelled,
+    NotFoundError,
+    PandastackError,
+    error_from_answer,
+)
+
+#: Between two signs of life of a stream.
+STREAM_TIMEOUT = 900.0
+#: For what takes a machine's while: making, forking, sleeping, snapshots.
+MACHINE_TIMEOUT = 180.0
+
+#: Makes a body anew for each time it is sent.
+Body = Callable[[], Union[bytes, Iterator[bytes]]]
+
+_log = logging.getLogger("pandastack")
+
+
+class Transport:
+    """Sends requests for a client."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        timeout: float,
+        on_create_retry: Optional[Callable[[CreateRetryEvent], object]],
+        http_client: Optional[httpx.Client],
+    ) -> None:
+        self.config = config
+        self.timeout = timeout
+        self._on_create_retry = on_create_retry
+        self._own = http_client is None
+        self._http = http_client if http_client is not None else httpx.Client()
+
+    def close(self) -> None:
+        """Closes the connections, unless they were the user's own."""
+        if self._own:
+            self._http.close()
+
+    def patience(self, seconds: Optional[float]) -> httpx.Timeout:
+        """Waits so long for an answer; without an end when ``None``."""
+        return httpx.Timeout(self.timeout, read=seconds)
+
+    def machine_patience(self) -> httpx.Timeout:
+        """Waits as long as a machine may need."""
+        return self.patience(max(self.timeout, MACHINE_TIMEOUT))
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Optional[Mapping[str, Any]] = None,
+        params: Optional[Mapping[str, Any]] = None,
+        body: Optional[Body] = None,
+        headers: Optional[Mapping[str, str]] = None,
+        timeout: Optional[httpx.Timeout] = None,
+        warm_up: bool = False,
+        root: bool = False,
+    ) -> Any:
+        """Sends a request; gives its decoded answer, ``None`` when that is empty."""
+        response = self.open(
+            method,
+            path,
+            json=json,
+            params=params,
+            body=body,
+            headers=headers,
+            timeout=timeout,
+            warm_up=warm_up,
+            root=root,
+        )
+        return self._decoded(response)
+
+    def create(self, path: str, json: Optional[Mapping[str, Any]], *, cancel: Optional[CancelEvent] = None) -> Any:
+        """Asks for sandboxes, again while there is no room for them."""
+        started = time.monotonic()
+        attempt = 0
+        refusal: Optional[PandastackError] = None
+        while True:
+            if cancel is not None and cancel.is_set():
+                raise CreateCancelled("cancelled before a sandbox was made") from refusal
+            try:
+                response = self._attempt("POST", path, json=json, timeout=self.machine_patience())
+                return self._decoded(response)
+            except PandastackError as error:
+                elapsed = time.monotonic() - started
+                delay = create_delay(error, attempt=attempt, elapsed=elapsed, budget=self.config.create_budget)
+                if delay is None or error.status is None:
+                    raise
+                refusal = error
+                attempt += 1
+                event = CreateRetryEvent("POST", path, attempt, error.status, error.message, delay, elapsed, error.retry_after)
+            if cancel is not None and cancel.is_set():
+                raise CreateCancelled("cancelled after a refusal") from refusal
+            _log.info("no room (%s); asking again in %.1f s", event.error, event.delay_seconds)
+            if self._on_create_retry is not None:
+                self._on_create_retry(event)
+            if wait_cancelled(cancel, event.delay_seconds):
+                raise CreateCancelled("cancelled while waiting for room") from refusal
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Optional[Mapping[str, Any]] = None,
+        params: Optional[Mapping[str, Any]] = None,
+        body: Optional[Body] = None,
+        headers: Optional[Mapping[str, str]] = None,
+        timeout: Optional[httpx.Timeout] = None,
+        warm_up: bool = False,
+        root: bool = False,
+    ) -> httpx.Response:
+        """Sends a request; gives its answer with the body still to be read."""
+        deadline = time.monotonic() + self.config.warm_up_budget
+        delay = WARM_UP_DELAY_FIRST
+        echoed = method not in ECHO_METHODS
+        while True:
+            try:
+                return self._attempt(
+                    method, path, json=json, params=params, body=body, headers=headers, timeout=timeout, root=root
+                )
+            except NotFoundError:
+                if echoed:
+                    raise
+                echoed = True
+                sleep(ECHO_DELAY)
+            except PandastackError as error:
+                if not warm_up or not warming_up(error) or time.monotonic() >= deadline:
+                    raise
+                sleep(delay)
+                delay = min(delay * 1.5, WARM_UP_DELAY_MOST)
+
+    def events(self, response: httpx.Response) -> Generator[ServerSentEvent, None, None]:
+        """The events of an answer that is a stream of them."""
+        decoder = EventDecoder()
+        try:
+            for piece in self.pieces(response):
+                for event in decoder.feed(piece):
+                    yield event
+        finally:
+            response.close()
+
+    def pieces(self, response: httpx.Response) -> Generator[bytes, None, None]:
+        """The body of an answer, piece by piece."""
+        try:
+            for piece in response.iter_bytes():
+                yield piece
+        except httpx.TransportError as error:
+            raise _unreachable(error) from error
+        finally:
+            response.close()
+
+    def read(self, response: httpx.Response) -> bytes:
+        """The whole body of an answer."""
+        try:
+            return response.read()
+        except httpx.TransportError as error:
+            raise _unreachable(error) from error
+        finally:
+            response.close()
+
+    def socket(self, path: str, params: Mapping[str, Any]) -> Socket:
+        """Opens a WebSocket."""
+        url = str(httpx.URL(self.config.socket_url(path), params={key: str(value) for key, value in params.items()}))
+        return Socket.open(url, self._headers(), self.timeout)
+
+    def _headers(self) -> dict[str, str]:
+        if not self.config.api_key:
+            raise AuthError(
+                "no API key: pass api_key=, or set PANDASTACK_API_KEY",
+                code="unauthorized",
+                hint="pandastack token create makes one",
+            )
+        return {"Authorization": f"Bearer {self.config.api_key}", "User-Agent": f"pandastack-py/{__version__}"}
+
+    def _decoded(self, response: httpx.Response) -> Any:
+        content = self.read(response)
+        if not content:
+            return None
+        try:
+            return json_module.loads(content)
+        except ValueError as error:
+            raise PandastackError(
+                "the answer is not JSON: is this the address of a PandaStack server?", status=response.status_code
+            ) from error
+
+    def _attempt(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Optional[Mapping[str, Any]] = None,
+        params: Optional[Mapping[str, Any]] = None,
+        body: Optional[Body] = None,
+        headers: Optional[Mapping[str, str]] = None,
+        timeout: Optional[httpx.Timeout] = None,
+        root: bool = False,
+    ) -> httpx.Response:
+        request = self._http.build_request(
+            method,
+            self.config.root_url(path) if root else self.config.url(path),
+            json=None if json is None else dict(json),
+            params=None if params is None else {key: value for key, value in params.items() if value is not None},
+            content=None if body is None else body(),
+            headers={"Accept": "application/json", **self._headers(), **(headers or {})},
+            timeout=self.patience(self.timeout) if timeout is None else timeout,
+        )
+        try:
+            response = self._http.send(request, stream=True)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise _unreachable(error) from error
+        if 200 <= response.status_code < 300:
+            return response
+        text = (self.read(response)).decode("utf-8", "replace")
+        answer: Any
+        try:
+            answer = json_module.loads(text)
+        except ValueError:
+            answer = text
+        raise error_from_answer(
+            response.status_code,
+            answer,
+            request_id=response.headers.get("x-request-id"),
+            retry_after=parse_retry_after(response.headers.get("retry-after")),
+        )
+
+
+def _unreachable(error: Exception) -> ConnectionError:
+    words = str(error) or type(error).__name__
+    if isinstance(error, httpx.TimeoutException):
+        return APITimeoutError(f"the server did not answer in time: {words}")
+    return ConnectionError(f"the server cannot be reached: {words}")

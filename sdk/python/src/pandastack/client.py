@@ -1,0 +1,34 @@
+"""The client under the name and with the arguments that programs written for earlier versions use."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+from ._config import DEFAULT_BASE_URL as DEFAULT_API_URL
+from ._retry import CreateRetryEvent
+from ._runtime_sync import CancelEvent
+from ._sync.client import PandaStack
+from ._sync.resources import Sandboxes as SandboxAPI
+
+__all__ = ["DEFAULT_API_URL", "CancelEvent", "Client", "CreateRetryEvent", "SandboxAPI"]
+
+
+class Client(PandaStack):
+    """:class:`PandaStack` with the order of arguments of earlier versions."""
+
+    def __init__(
+        self,
+        api_url: Optional[str] = None,
+        api_key: Optional[str] = None,
+        timeout: float = 60.0,
+        api_base: Optional[str] = None,
+        max_create_retry_seconds: Optional[float] = None,
+        on_create_retry: Optional[Callable[[CreateRetryEvent], object]] = None,
+    ) -> None:
+        super().__init__(
+            api_key,
+            api_url if api_url is not None else api_base,
+            timeout=timeout,
+            max_create_retry_seconds=max_create_retry_seconds,
+            on_create_retry=on_create_retry,
+        )

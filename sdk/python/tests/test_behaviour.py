@@ -1,0 +1,423 @@
+"""Runs the table of behaviour, `sdk/behaviour/cases.json`, against a real server: once with each client.
+
+Needs PANDASTACK_API and PANDASTACK_API_KEY; without them every case is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import inspect
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import pytest
+
+import pandastack
+from pandastack import AsyncPandaStack, Candidate, PandaStack, exceptions
+
+TABLE = json.loads((Path(__file__).resolve().parents[2] / "behaviour" / "cases.json").read_text(encoding="utf-8"))
+
+# The kinds of the table, most special first.
+KINDS: list[tuple[str, type[Exception]]] = [
+    ("timeout", exceptions.SandboxTimeout),
+    ("command_failed", exceptions.CommandFailed),
+    ("explore", exceptions.ExploreError),
+    ("auth", exceptions.AuthError),
+    ("permission", exceptions.PermissionDeniedError),
+    ("not_found", exceptions.NotFoundError),
+    ("conflict", exceptions.ConflictError),
+    ("rate_limited", exceptions.RateLimitError),
+    ("bad_request", exceptions.BadRequestError),
+    ("server", exceptions.ServerError),
+]
+
+
+@pytest.mark.parametrize("flavour", ["sync", "async"])
+@pytest.mark.parametrize("case", TABLE["cases"], ids=[case["name"] for case in TABLE["cases"]])
+def test_case(case: dict[str, Any], flavour: str) -> None:
+    if not os.environ.get("PANDASTACK_API"):
+        pytest.skip("PANDASTACK_API is not set: NOTHING WAS TESTED AGAINST A SERVER")
+    asyncio.run(run_case(case, PandaStack if flavour == "sync" else AsyncPandaStack))
+
+
+async def run_case(case: dict[str, Any], client_class: type) -> None:
+    # Guests may be emulated and the host busy.
+    runner = Runner(client_class, case.get("template", TABLE["template"]))
+    try:
+        for number, step in enumerate(case["steps"], 1):
+            try:
+                await runner.step(step)
+            except Exception as error:
+                raise AssertionError(f"step {number}, {json.dumps(step)}: {type(error).__name__}: {error}") from error
+    finally:
+        await runner.clean_up()
+
+
+async def settle(value: Any) -> Any:
+    """What a method of either client gives."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def collect(items: Any) -> list[Any]:
+    """All items of an iterator of either client."""
+    return [item async for item in items] if hasattr(items, "__aiter__") else list(items)
+
+
+def wire(value: Any) -> Any:
+    """A result as the server described it: with dictionaries and lists."""
+    if isinstance(value, pandastack.models.Model):
+        return value.to_dict()
+    if hasattr(value, "info"):
+        return value.info.to_dict()
+    return value
+
+
+class Runner:
+    def __init__(self, client_class: type, template: str) -> None:
+        self.client_class = client_class
+        self.client = client_class(timeout=120, max_create_retry_seconds=600)
+        self.template = template
+        self.results: dict[str, Any] = {}
+        self.things: dict[str, Any] = {}
+        self.undo: list[Callable[[], Any]] = []
+
+    # Steps.
+
+    async def step(self, step: dict[str, Any]) -> None:
+        deadline = time.monotonic() + step.get("within", 0)
+        while True:
+            try:
+                return await self.try_step(step)
+            except Exception:
+                if time.monotonic() >= deadline:
+                    raise
+                await asyncio.sleep(0.2)
+
+    async def try_step(self, step: dict[str, Any]) -> None:
+        arguments = self.filled(step.get("with", {}))
+        on = self.things[step["on"]] if "on" in step else None
+        expected_error = step.get("error")
+        try:
+            result, thing = await getattr(self, f"do_{step['do']}")(on, arguments)
+        except exceptions.PandastackError as error:
+            if expected_error is None:
+                raise
+            self.check_error(error, self.filled(expected_error))
+            return
+        assert expected_error is None, f"it did not fail, but gave {result}"
+        result = wire(result)
+        if "as" in step:
+            self.name(step["as"], result, thing)
+        for path, wanted in self.filled(step.get("expect", {})).items():
+            check(path, look_up(result, path), wanted)
+
+    def name(self, name: str, result: Any, thing: Any) -> None:
+        self.results[name] = result
+        self.things[name] = thing
+        if isinstance(thing, list):
+            for index, one in enumerate(thing):
+                self.name(f"{name}.{index}", wire(one), one)
+
+    def filled(self, value: Any) -> Any:
+        """Arguments with what earlier results say."""
+        if isinstance(value, dict):
+            return {key: self.filled(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.filled(one) for one in value]
+        if not isinstance(value, str):
+            return value
+        whole = re.fullmatch(r"\$([A-Za-z]\w*(?:\.\w+)+)", value)
+        if whole:
+            return self.result(whole.group(1))
+        return re.sub(r"\$\{([^}]+)\}", lambda found: str(self.result(found.group(1))), value)
+
+    def result(self, path: str) -> Any:
+        # A child of a tree is named "tree.1": the longest name that there is.
+        parts = path.split(".")
+        for end in range(len(parts) - 1, 0, -1):
+            name = ".".join(parts[:end])
+            if name in self.results:
+                return look_up(self.results[name], ".".join(parts[end:]))
+        raise KeyError(path)
+
+    def check_error(self, error: exceptions.PandastackError, wanted: dict[str, Any]) -> None:
+        kind = next((name for name, cls in KINDS if isinstance(error, cls)), type(error).__name__)
+        assert kind == wanted["kind"] or (wanted["kind"] == "bad_request" and isinstance(error, exceptions.BadRequestError)), (
+            f"{kind} instead of {wanted['kind']}: {error}"
+        )
+        if error.status is not None:
+            assert error.request_id, "the error has no request id"
+        for field in ("status", "code", "message"):
+            if field in wanted:
+                check(field, getattr(error, field), wanted[field])
+
+    async def clean_up(self) -> None:
+        for work in reversed(self.undo):
+            try:
+                await settle(work())
+            except exceptions.NotFoundError:
+                pass
+        await settle(self.client.close())
+
+    def owned(self, sandbox: Any) -> Any:
+        self.undo.append(sandbox.delete)
+        return sandbox
+
+    # Verbs.
+
+    async def do_create(self, on: Any, with_: dict[str, Any]) -> Any:
+        if "from_snapshot" not in with_:
+            with_.setdefault("template", self.template)
+        box = self.owned(await settle(self.client.sandbox.create(**with_)))
+        return box, box
+
+    async def do_get(self, on: Any, with_: dict[str, Any]) -> Any:
+        box = await settle(on.refresh() if on is not None else self.client.sandboxes.get(with_["id"]))
+        return box, box
+
+    async def do_list(self, on: Any, with_: dict[str, Any]) -> Any:
+        return {"ids": [one.id for one in await settle(self.client.sandboxes.list())]}, None
+
+    async def do_delete(self, on: Any, with_: dict[str, Any]) -> Any:
+        await settle(on.delete())
+        return None, None
+
+    async def do_patch(self, on: Any, with_: dict[str, Any]) -> Any:
+        return await settle(on.patch(**with_)), on
+
+    async def do_lifecycle(self, on: Any, with_: dict[str, Any]) -> Any:
+        result = None
+        if "ttl_seconds" in with_:
+            result = await settle(on.set_ttl(with_["ttl_seconds"]))
+        if "persistent" in with_:
+            result = await settle(on.set_persistent(with_["persistent"]))
+        return result or await settle(on.lifecycle()), None
+
+    async def do_state(self, on: Any, with_: dict[str, Any]) -> Any:
+        await settle(getattr(on, with_["to"])())
+        return None, None
+
+    async def do_exec(self, on: Any, with_: dict[str, Any]) -> Any:
+        if not with_.pop("stream", False):
+            return await settle(on.exec(**with_)), None
+        order: list[str] = []
+
+        def note(stream: str) -> None:
+            if not order or order[-1] != stream:
+                order.append(stream)
+
+        done = await settle(on.exec(on_stdout=lambda text: note("stdout"), on_stderr=lambda text: note("stderr"), **with_))
+        return {**done.to_dict(), "order": order}, None
+
+    async def do_write(self, on: Any, with_: dict[str, Any]) -> Any:
+        content = with_["text"].encode() if "text" in with_ else base64.b64decode(with_["base64"])
+        repeat = with_.get("repeat")
+        # Many times the same: sent as a stream, to show that it can be.
+        given = content if repeat is None else (content * 4096 for _ in range(repeat // 4096))
+        return await settle(on.files.write(with_["path"], given)), None
+
+    async def do_read(self, on: Any, with_: dict[str, Any]) -> Any:
+        content = await settle(on.filesystem.read(with_["path"]))
+        if len(content) > 1 << 20:
+            assert b"".join(await collect(on.files.stream(with_["path"]))) == content
+        result = {
+            "base64": base64.b64encode(content).decode(),
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        try:
+            result["text"] = content.decode()
+        except UnicodeDecodeError:
+            pass
+        return result, None
+
+    async def do_files(self, on: Any, with_: dict[str, Any]) -> Any:
+        op = with_.pop("op")
+        answer = await settle(getattr(on.files, op)(**with_))
+        if op == "list":
+            return {"entries": [one.to_dict() for one in answer], "names": [one.name for one in answer]}, None
+        return {"exists": answer} if op == "exists" else answer, None
+
+    async def do_transfer(self, on: Any, with_: dict[str, Any]) -> Any:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as scratch:
+            there, back = Path(scratch, "there"), Path(scratch, "back")
+            for name, text in with_["files"].items():
+                (there / name).parent.mkdir(parents=True, exist_ok=True)
+                (there / name).write_text(text, encoding="utf-8")
+            up: list[Any] = []
+            down: list[Any] = []
+            await settle(on.files.upload(there, with_["path"], on_progress=up.append))
+            await settle(on.files.download(with_["path"], back, on_progress=down.append))
+            files = {
+                str(path.relative_to(back)): path.read_text(encoding="utf-8") for path in back.rglob("*") if path.is_file()
+            }
+        ends = [max(seen, key=lambda one: (one.bytes_done, one.files_done)) for seen in (up, down)]
+        whole = all(one.bytes_done == one.bytes_total and one.files_done == one.files_total for one in ends)
+        return {"files": files, "progress": whole}, None
+
+    async def do_terminal(self, on: Any, with_: dict[str, Any]) -> Any:
+        terminal = on.terminal(rows=with_["rows"], cols=with_["cols"])
+        try:
+            await settle(terminal.write(with_["input"]))
+            output = b"".join(await collect(terminal))
+        finally:
+            await settle(terminal.close())
+        return {"output": output.decode("utf-8", "replace"), "exit_code": terminal.exit_code}, None
+
+    async def do_spawn(self, on: Any, with_: dict[str, Any]) -> Any:
+        process = await settle(on.processes.start(**with_))
+        process.sandbox = on
+        return process, process
+
+    async def do_process(self, on: Any, with_: dict[str, Any]) -> Any:
+        op = with_.pop("op")
+        if op == "get":
+            return await settle(on.refresh()), None
+        if op == "attach":
+            found = await settle(on.sandbox.processes.get(on.id))
+            return await settle(found.wait()), None
+        return await settle(getattr(on, op)(**with_)), None
+
+    async def do_context(self, on: Any, with_: dict[str, Any]) -> Any:
+        context = await settle(on.create_code_context(**with_))
+        self.undo.append(context.close)
+        return context, context
+
+    async def do_run(self, on: Any, with_: dict[str, Any]) -> Any:
+        done = await settle(on.run_code(**with_))
+        fields = ("stdout", "stderr", "exit_code", "error", "text")
+        result = {field: getattr(done, field, None) for field in fields}
+        return {**result, "results": [one.data for one in getattr(done, "results", [])]}, None
+
+    async def do_snapshot(self, on: Any, with_: dict[str, Any]) -> Any:
+        snapshot = await settle(on.snapshot())
+        self.undo.append(lambda: self.client.snapshots.delete(snapshot))
+        return {"id": snapshot}, None
+
+    async def do_snapshots(self, on: Any, with_: dict[str, Any]) -> Any:
+        op = with_.pop("op")
+        if op == "list":
+            return {"ids": [one.id for one in await settle(self.client.snapshots.list(**with_))]}, None
+        return await settle(getattr(self.client.snapshots, op)(with_["id"])), None
+
+    async def do_fork(self, on: Any, with_: dict[str, Any]) -> Any:
+        if "count" not in with_:
+            child = self.owned(await settle(on.fork(**with_)))
+            return child, child
+        children = [self.owned(one) for one in await settle(on.fork_tree(**with_))]
+        return {"children": [wire(one) for one in children], "tree_id": children[0].metadata["fork_tree_id"]}, children
+
+    async def do_promote(self, on: Any, with_: dict[str, Any]) -> Any:
+        return await settle(on.promote(**with_)), None
+
+    async def do_explore(self, on: Any, with_: dict[str, Any]) -> Any:
+        candidates = [Candidate(**one) for one in with_["candidates"]]
+        found = await settle(on.explore(candidates, promote_winner=with_.get("promote", True)))
+        if found.winner is not None:
+            self.owned(found.winner)
+        labels = [one.label for one in found.outcomes]
+        return {"winner": found.winner_outcome.label, "reaped": len(found.reaped), "labels": labels}, found.winner
+
+    async def do_volume(self, on: Any, with_: dict[str, Any]) -> Any:
+        op = with_.pop("op")
+        answer = await settle(getattr(self.client.volumes, op)(**with_))
+        if op == "create":
+            self.undo.insert(0, lambda: self.client.volumes.delete(with_["name"]))
+        return {"names": [one.name for one in answer]} if op == "list" else answer, None
+
+    async def do_token(self, on: Any, with_: dict[str, Any]) -> Any:
+        op = with_.pop("op")
+        if op == "create":
+            with_["name"] = with_.pop("label")
+        answer = await settle(getattr(self.client.tokens, op)(**with_))
+        if op == "create":
+            self.undo.append(lambda: self.client.tokens.revoke(answer.prefix))
+        return {"prefixes": [one.prefix for one in answer]} if op == "list" else answer, None
+
+    async def do_show(self, on: Any, with_: dict[str, Any]) -> Any:
+        what = with_.pop("what")
+        if what == "me":
+            client = self.client_class(api_key=with_.get("api_key"))
+            try:
+                return await settle(client.me()), None
+            finally:
+                await settle(client.close())
+        if what == "templates":
+            return {"names": [one.name for one in await settle(self.client.templates.list())]}, None
+        if what == "audit":
+            return {"paths": [one.path for one in await settle(self.client.audit())]}, None
+        if what == "events":
+            events = await settle(on.events())
+            assert (await first(on.follow_events())).type == events[0].type
+            return {"types": [one.type for one in events]}, None
+        if what == "ports":
+            return {"ports": [one.port for one in await settle(on.ports())]}, None
+        if what == "add_port":
+            return {"ports": [(await settle(on.add_port(**with_))).port]}, None
+        if what == "logs":
+            return {"text": "\n".join(await collect(on.logs()))}, None
+        return await settle(getattr(on, what)(**with_)), None
+
+
+async def first(items: Any) -> Any:
+    """The first item of an iterator of either client, which is then closed."""
+    if hasattr(items, "__anext__"):
+        try:
+            return await items.__anext__()
+        finally:
+            await items.aclose()
+    try:
+        return next(items)
+    finally:
+        items.close()
+
+
+ABSENT = object()
+
+
+def look_up(value: Any, path: str) -> Any:
+    """A field by its dotted path."""
+    parts = path.split(".")
+    for index, part in enumerate(parts):
+        rest = ".".join(parts[index:])
+        if isinstance(value, dict) and rest in value:
+            return value[rest]  # Keys such as "a.txt" have dots of their own.
+        if isinstance(value, dict):
+            value = value.get(part, ABSENT)
+        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return ABSENT
+    return value
+
+
+MATCHERS: dict[str, Callable[[Any, Any], bool]] = {
+    "contains": lambda value, wanted: wanted in value,
+    "lacks": lambda value, wanted: wanted not in value,
+    "matches": lambda value, wanted: re.search(wanted, value) is not None,
+    "length": lambda value, wanted: len(value) == wanted,
+    "at_least": lambda value, wanted: value >= wanted,
+    "set": lambda value, wanted: (value is not ABSENT and value is not None) == wanted,
+    "not": lambda value, wanted: value != wanted,
+}
+
+
+def check(path: str, value: Any, wanted: Any) -> None:
+    """Whether a field is what it must be."""
+    matcher: Optional[str] = None
+    if isinstance(wanted, dict) and len(wanted) == 1:
+        matcher = next((key for key in wanted if key in MATCHERS), None)
+    shown = "absent" if value is ABSENT else repr(value)[:2000]
+    if matcher is None:
+        assert value == wanted, f"{path} is {shown}, not {wanted!r}"
+    else:
+        assert value is not ABSENT or matcher == "set", f"{path} is absent"
+        assert MATCHERS[matcher](value, wanted[matcher]), f"{path} is {shown}, not {wanted!r}"
