@@ -265,10 +265,7 @@ export class Sandbox {
     const body: PatchLifecycle = { ttl_seconds: change.ttlSeconds, persistent: change.persistent };
     const answer = await this.#transport.request("PATCH", this.#path("lifecycle"), { json: body });
     const lifecycle = view<LifecycleInfo>(answer);
-    this.#info = Object.assign(view<SandboxInfo>(this.#info), {
-      ttlSeconds: lifecycle.ttlSeconds,
-      persistent: lifecycle.persistent,
-    });
+    Object.assign(this.#info, { ttlSeconds: lifecycle.ttlSeconds, persistent: lifecycle.persistent });
     return lifecycle;
   }
 
