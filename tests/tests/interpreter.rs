@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use domain::SnapshotId;
+use guest_link::GuestPath;
 use guest_link::client::{Link, ProcessEvent};
-use guest_link::message::{Channel, ExitStatus, SignalScope};
+use guest_link::message::{Channel, ExitStatus, SignalScope, User};
 use image::template::code_interpreter;
 use interpreter::{
     Cell, Context, ContextHandle, ContextSpec, ContextState, Ending, Language, LanguageServer, OnceError,
     OnceLanguage, RunError, RunEvent, RunResult, StartError, run_once, start_server,
 };
-use tests::{Guest, Lab, LabSettings, in_lab, kept_images};
+use tests::{Lab, LabSettings, in_lab, kept_images};
 
 /// More than any cell here needs, and less than a test may take: guests are emulated.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What a template has in memory is imported at once; read from its disk it takes an emulated guest many times as long.
+const WARM_IMPORT: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(500);
 /// The first run makes an image of more than a gigabyte.
 const BUILD_PATIENCE: Duration = Duration::from_secs(1500);
@@ -267,19 +271,86 @@ fn with_time_to_build(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
 }
 
 /// A lab whose node knows the template for code contexts. Its root file system is kept between runs: it takes minutes to make.
-async fn interpreter_lab() -> Result<(Lab, Guest)> {
+async fn interpreter_lab() -> Result<(Lab, SnapshotId)> {
     let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("interpreter") };
     let lab = Lab::open(settings).await?;
     let baked = kept_images::bake(&lab, &[code_interpreter()]).await?;
     let snapshot = baked.first().context("nothing was baked")?.clone();
-    let guest = lab.create_from(&snapshot).await?;
-    Ok((lab, guest))
+    Ok((lab, snapshot))
+}
+
+/// In the template for code contexts the first Python context runs already.
+async fn expect_warm_kernels(lab: &Lab, snapshot: &SnapshotId) -> Result<()> {
+    let draw = "import random, numpy, ssl, tempfile, uuid\n\
+        random.random(), numpy.random.rand(), ssl.RAND_bytes(8), tempfile.mktemp(), uuid.uuid4()";
+    let mut drawn = Vec::new();
+    for name in ["one", "two"] {
+        let guest = lab.create_from(snapshot).await?;
+        let link = guest.link().await?;
+        let env = vec![("WHO".to_owned(), name.to_owned())];
+        let spec =
+            ContextSpec { env, cwd: Some(GuestPath::parse("/tmp")?), ..ContextSpec::new(Language::Python) };
+        let first = Context::start(&link, spec).await?;
+        let imported = cell(&link, &first, "import pandas, matplotlib.pyplot as plt, numpy").await?;
+        eprintln!("`import pandas` took {:?}", imported.duration);
+        ensure!(imported.count == 1 && imported.duration < WARM_IMPORT, "{imported:?}");
+        let seen = format!("('{name}', '/tmp', 0, [])");
+        let look = "import os, sys\nos.environ['WHO'], os.getcwd(), os.getuid(), [n for n in ('io', 'json') if n in globals()]";
+        expect_value(&link, &first, look, &seen).await?;
+        let values = cell(&link, &first, draw).await?;
+        let values = form(&values, "text/plain")?.trim_matches(['(', ')']).to_owned();
+        drawn.push(values.split(", ").map(str::to_owned).collect::<Vec<_>>());
+
+        // There is one of it. A fork has it too, and does not take it for its own.
+        let child = lab.fork(&guest, 1).await?.pop().context("a child")?;
+        for guest in [&guest, &child] {
+            let link = guest.link().await?;
+            let second = context(&link, Language::Python).await?;
+            expect_value(
+                &link,
+                &second,
+                "import os, sys\n'pandas' in sys.modules, os.getcwd()",
+                "(False, '/root')",
+            )
+            .await?;
+        }
+        child.remove().await?;
+        guest.remove().await?;
+    }
+    let same = drawn[0].iter().zip(&drawn[1]).filter(|(one, two)| one == two).count();
+    ensure!(drawn[0].len() == 5 && same == 0, "{drawn:?}");
+
+    // Whoever asks for what it cannot become gets a new one; it stays for the next.
+    let guest = lab.create_from(snapshot).await?;
+    let link = guest.link().await?;
+    let user =
+        ContextSpec { user: Some(User::Name("user".to_owned())), ..ContextSpec::new(Language::Python) };
+    let path = vec![("PYTHONPATH".to_owned(), "/x".to_owned())];
+    let path = ContextSpec { env: path, ..ContextSpec::new(Language::Python) };
+    let somebody = Context::start(&link, user).await?;
+    expect_value(&link, &somebody, "import os, sys\nos.getuid(), 'pandas' in sys.modules", "(1000, False)")
+        .await?;
+    let elsewhere = Context::start(&link, path).await?;
+    expect_value(&link, &elsewhere, "import sys\n'/x' in sys.path, 'pandas' in sys.modules", "(True, False)")
+        .await?;
+    let next = context(&link, Language::Python).await?;
+    expect_value(&link, &next, "import sys\n'pandas' in sys.modules", "True").await?;
+    guest.remove().await?;
+    // A directory that is not there is the same error as with a new one.
+    let guest = lab.create_from(snapshot).await?;
+    let link = guest.link().await?;
+    let nowhere = Some(GuestPath::parse("/no/such/folder")?);
+    let nowhere = ContextSpec { cwd: nowhere, ..ContextSpec::new(Language::Python) };
+    ensure!(matches!(Context::start(&link, nowhere).await, Err(StartError::Spawn { .. })));
+    guest.remove().await
 }
 
 #[test]
 fn tables_figures_javascript_and_typescript_in_the_template_for_them() -> Result<()> {
     with_time_to_build(async || {
-        let (lab, guest) = interpreter_lab().await?;
+        let (lab, snapshot) = interpreter_lab().await?;
+        expect_warm_kernels(&lab, &snapshot).await?;
+        let guest = lab.create_from(&snapshot).await?;
         let link = guest.link().await?;
         let python = context(&link, Language::Python).await?;
         let code = "import pandas as pd\npd.DataFrame({'größe': [1, 2]})";

@@ -17,9 +17,6 @@ use crate::names;
 /// When a caller should ask again for a template that is being prepared.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The name one published client sends when nothing is asked for, and what it means here.
-const ALIASES: [(&str, &str); 1] = [("ubuntu-24.04", "base")];
-
 /// How far a template is.
 #[derive(Debug, Clone)]
 enum Readiness {
@@ -58,8 +55,9 @@ impl Templates {
                 format!("bad template name {}: letters, digits, `-`, `_` and `.` only", names::shown(name));
             return Err(ControlError::invalid(message));
         }
-        let real = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, real)| real);
-        self.specs.iter().find(|spec| spec.name == real).ok_or_else(|| {
+        let is_meant =
+            |spec: &&TemplateSpec| spec.name == name || spec.aliases.iter().any(|alias| alias == name);
+        self.specs.iter().find(is_meant).ok_or_else(|| {
             let there: Vec<_> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
             ControlError::invalid(format!(
                 "unknown template {}: there are {}",
@@ -76,7 +74,6 @@ impl Templates {
             Some(Readiness::Failed(error)) => ("not_prepared", Some(error.message.clone())),
             None => ("not_prepared", None),
         };
-        let aliases = ALIASES.iter().filter(|(_, real)| *real == spec.name);
         Template {
             name: spec.name.clone(),
             rootfs_path: String::new(),
@@ -84,8 +81,8 @@ impl Templates {
             cpu: spec.vcpus,
             memory_mb: spec.memory_mib,
             is_global: true,
-            aliases: aliases.map(|(alias, _)| (*alias).to_owned()).collect(),
-            tools: spec.rootfs.packages.iter().map(ToString::to_string).collect(),
+            aliases: spec.aliases.clone(),
+            tools: spec.rootfs.installs(),
             status: status.to_owned(),
             progress,
         }

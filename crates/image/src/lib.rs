@@ -36,8 +36,9 @@ pub use kernel::{KernelImage, KernelSource};
 pub use modules::ModuleError;
 pub use progress::{Progress, Silent, Stage, Step};
 pub use rootfs::{
-    DiskSize, FileSpec, GuestPath, HostCertificates, InstalledPackage, PackageName, PackageSources, Rootfs,
-    RootfsManifest, RootfsSpec, SpecError, SuiteName, UserName, UserSpec, host_suite,
+    DiskSize, ExactVersion, FileSpec, GuestPath, HostCertificates, InstalledPackage, NpmPackage, PackageName,
+    PackageSources, PythonPackage, Rootfs, RootfsManifest, RootfsSpec, SpecError, SuiteName, UserName,
+    UserSpec, host_suite,
 };
 pub use store::{Damage, ImageStore, Reuse};
 pub use template::TemplateSpec;

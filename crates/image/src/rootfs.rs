@@ -5,6 +5,7 @@ mod certificates;
 mod customise;
 mod exclude;
 mod ext4;
+mod registries;
 mod sources;
 mod spec;
 mod tree;
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::sources::{PackageSources, host_suite};
 pub use self::spec::{
-    DiskSize, FileSpec, GuestPath, HostCertificates, PackageName, RootfsSpec, SpecError, SuiteName, UserName,
-    UserSpec,
+    DiskSize, ExactVersion, FileSpec, GuestPath, HostCertificates, NpmPackage, PackageName, PythonPackage,
+    RootfsSpec, SpecError, SuiteName, UserName, UserSpec,
 };
 use crate::digest::{Digest, KeyBuilder};
 use crate::error::{ImageError, blocking};
@@ -134,6 +135,7 @@ async fn build(
             let failed = |error| ImageError::io("adjusting the root file system", error);
             packages.harvest(&folder.join(PackageCache::IN_STAGING)).map_err(failed)?;
             let root = folder.join("root");
+            registries::clean_up(&root).map_err(failed)?;
             customise::apply(&root, &owned_spec).map_err(failed)?;
             let status = fs::read_to_string(root.join("var/lib/dpkg/status")).map_err(failed)?;
             Ok(installed_packages(&status))
@@ -166,6 +168,7 @@ fn prepare(
     fs::create_dir_all(&archives)?;
     packages.seed(&archives)?;
     certificates::place(&root, certificates)?;
+    registries::prepare(&root, spec)?;
     exclude::configure_dpkg(&root, &spec.excludes, &spec.includes)
 }
 

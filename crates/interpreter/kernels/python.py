@@ -599,6 +599,55 @@ def prepare():
     return main.__dict__
 
 
+def preload(code):
+    """Brings in what cells are likely to use, before anybody's cell; gives the exit status."""
+    import gc
+
+    try:
+        exec(compile(code, "<preload>", "exec"), {"__name__": "preload", "__builtins__": builtins})
+        for name in [name for name in linecache.cache if name.startswith("<")]:
+            del linecache.cache[name]
+        gc.collect()
+        gc.freeze()  # What is there now stays for good, and need not be looked at again.
+        return 0
+    except BaseException as error:
+        report(error)
+        return 1
+
+
+def adopt(settings):
+    """Becomes the kernel of a context after it was copied with its machine; gives the exit status.
+
+    Every copy has the same memory, so whatever in it makes random numbers begins anew.
+    """
+    settings = ast.literal_eval(settings)
+    try:
+        if settings["cwd"]:
+            os.chdir(settings["cwd"])
+        os.environ.update(settings["env"])
+        reseed()
+        return 0
+    except Exception as error:
+        report(error)
+        return 1
+
+
+def reseed():
+    """Makes this copy's random numbers its own. Only what was imported holds any."""
+    modules = sys.modules
+    if "random" in modules:
+        modules["random"].seed()
+    if "numpy.random" in modules:
+        modules["numpy.random"].seed()
+    if "tempfile" in modules:
+        modules["tempfile"]._name_sequence = None
+    if "_ssl" in modules:
+        modules["_ssl"].RAND_add(os.urandom(64), 64.0)
+
+
+VERBS = {"preload": preload, "adopt": adopt}
+
+
 def serve():
     count, previous = 0, None
     while True:
@@ -609,21 +658,22 @@ def serve():
         if line is None:
             return
         word, _, cell = line.decode("ascii", "replace").partition(" ")
-        if word != "run" or len(cell) != 16 or not cell.isalnum():
+        if (word != "run" and word not in VERBS) or len(cell) != 16 or not cell.isalnum():
             continue
         try:
             with open(os.path.join(CELLS, cell), "rb") as file:
                 code = file.read().decode("utf-8", "replace")
         except OSError:
             continue  # Withdrawn.
-        count += 1
+        if word == "run":
+            count += 1
         if previous is not None:
             channel.forget(previous)
         previous = cell
         channel.begin(cell)
         status = 1
         try:
-            status = run(code, count)
+            status = run(code, count) if word == "run" else VERBS[word](code)
         except BaseException as error:
             status = 130 if isinstance(error, KeyboardInterrupt) else 1
         finally:

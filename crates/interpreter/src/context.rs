@@ -16,7 +16,8 @@ use crate::kernel::{CELLS_DIRECTORY, Kernel};
 use crate::language::Language;
 use crate::limits::{CODE_BYTES_MAX, QUEUE_MAX, STEP_PATIENCE};
 use crate::report::RunResult;
-use crate::run::Run;
+use crate::run::{Run, Verb};
+use crate::warm;
 
 const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
@@ -66,8 +67,17 @@ pub struct Context {
 }
 
 impl Context {
-    /// Starts a kernel. Returns as soon as its process runs; the first cell waits until it is ready.
+    /// Starts a kernel, or takes over the one that its template left running. Returns as soon as its process runs; the first
+    /// cell waits until it is ready.
     pub async fn start(link: &Link, spec: ContextSpec) -> Result<Context, StartError> {
+        if let Some(context) = warm::adopt(link, &spec).await {
+            return Ok(context);
+        }
+        Context::start_fresh(link, spec).await
+    }
+
+    /// Starts a kernel, whatever the template left running.
+    pub(crate) async fn start_fresh(link: &Link, spec: ContextSpec) -> Result<Context, StartError> {
         match timeout(STEP_PATIENCE, Context::start_unbounded(link, spec)).await {
             Ok(result) => result,
             Err(_) => Err(StartError::Silent),
@@ -127,8 +137,13 @@ impl Context {
         if cell.code.len() > CODE_BYTES_MAX {
             return Err(RunError::CodeTooLong { bytes: cell.code.len() });
         }
+        self.ask(link, Verb::Run, cell).await
+    }
+
+    /// Asks the kernel for something, when it is its turn.
+    pub(crate) async fn ask(&self, link: &Link, verb: Verb, cell: Cell) -> Result<Run, RunError> {
         let turn = self.take_turn().await?;
-        Run::begin(link, &self.handle, cell, turn).await
+        Run::begin(link, &self.handle, verb, cell, turn).await
     }
 
     async fn take_turn(&self) -> Result<OwnedSemaphorePermit, RunError> {

@@ -51,6 +51,11 @@ impl Kernel {
         format!("kernel-{}.{}", &digits[..DIGEST_DIGITS], self.extension)
     }
 
+    /// Where a template says which process of it is left running.
+    pub(crate) fn warm_path(&self) -> GuestPath {
+        known_path(&format!("{KERNELS_DIRECTORY}/{}.warm", self.file_name()))
+    }
+
     /// The command that runs it: `program` is an interpreter, `file` the kernel, `cells` where code files are.
     #[must_use]
     pub fn command(&self, program: &str, file: &str, cells: &str) -> Vec<String> {

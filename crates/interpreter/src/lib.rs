@@ -30,6 +30,7 @@ mod output;
 mod record;
 mod report;
 mod run;
+mod warm;
 pub mod wire;
 
 pub use cell::{Cell, CellId};
@@ -42,3 +43,4 @@ pub use once::{OnceError, OnceLanguage, OnceResult, once_languages, run_once};
 pub use record::{Bundle, CellError};
 pub use report::{ContextState, Ending, RunEvent, RunResult};
 pub use run::Run;
+pub use warm::{WarmError, leave_warm};

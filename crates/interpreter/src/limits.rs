@@ -18,6 +18,12 @@ pub const BEGIN_PATIENCE: Duration = Duration::from_secs(60);
 /// How long an interrupted cell may take to stop. Then the context's processes are killed and its state is lost.
 pub const INTERRUPT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a kernel that was left running may take to become a context's. Then one is started afresh.
+pub const ADOPT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a template's kernel may take to bring in what cells are likely to use. Then the template is not baked.
+pub const PRELOAD_PATIENCE: Duration = Duration::from_secs(240);
+
 /// How long one step of talking to the guest (a file, a line of input) may take.
 pub const STEP_PATIENCE: Duration = Duration::from_secs(30);
 

@@ -41,6 +41,27 @@ pub struct Run {
     _turn: OwnedSemaphorePermit,
 }
 
+/// What a kernel is asked to do with the file it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Run it as a cell.
+    Run,
+    /// Run it before anybody's cells, where they do not see its names.
+    Preload,
+    /// Become the kernel of a context with the settings in it.
+    Adopt,
+}
+
+impl Verb {
+    const fn word(self) -> &'static str {
+        match self {
+            Verb::Run => "run",
+            Verb::Preload => "preload",
+            Verb::Adopt => "adopt",
+        }
+    }
+}
+
 /// What stands between the scanner and the caller.
 enum Ready {
     Event(RunEvent),
@@ -88,6 +109,7 @@ impl Run {
     pub(crate) async fn begin(
         link: &Link,
         handle: &ContextHandle,
+        verb: Verb,
         cell: Cell,
         turn: OwnedSemaphorePermit,
     ) -> Result<Run, RunError> {
@@ -109,7 +131,7 @@ impl Run {
         .await?
         .map_err(RunError::Guest)?;
         // A line that begins with a newline ends whatever was left of a line before it.
-        let line = format!("\nrun {id}\n");
+        let line = format!("\n{} {id}\n", verb.word());
         let sent =
             timeout(STEP_PATIENCE, link.input(handle.process, line.as_bytes(), InputEnd::KeepOpen)).await;
         let run = Run {

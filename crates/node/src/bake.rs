@@ -3,6 +3,7 @@
 //! The key of a bake is the digest of everything that went into it: disk, kernel, initramfs (and with it our own guest program),
 //! engine, size and warm-up. When any of them changes the key changes, and the next use bakes anew.
 
+mod leave;
 mod settle;
 
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use crate::save::{self, silence, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
 
 /// How long one warm-up command may take.
-const WARM_PATIENCE: Duration = Duration::from_secs(120);
+const WARM_PATIENCE: Duration = Duration::from_secs(300);
 /// What is kept of a warm-up command's words for an error.
 const WARM_OUTPUT_BYTES: usize = 4096;
 
@@ -156,11 +157,12 @@ pub(crate) async fn ensure(
         &rootfs.digest.to_string(),
         &format!("{:?}", shared.engine.fingerprint()),
         &format!("{shape:?} {:?}", spec.warm),
+        &leave::key(spec),
     ]);
     if let Some(pin) = shared.snapshots.template(&name, &key) {
         return Ok(pin);
     }
-    let bake = Bake { shared, name: &name, shape, files: &files, rootfs: rootfs.path, warm: &spec.warm };
+    let bake = Bake { shared, name: &name, shape, files: &files, rootfs: rootfs.path, spec };
     let mut attempt = 1;
     let pin = loop {
         match bake.run(key.clone(), &stages).await {
@@ -192,7 +194,7 @@ struct Bake<'a> {
     shape: MachineShape,
     files: &'a BootFiles,
     rootfs: PathBuf,
-    warm: &'a [Vec<String>],
+    spec: &'a TemplateSpec,
 }
 
 impl Bake<'_> {
@@ -252,10 +254,11 @@ impl Bake<'_> {
     ) -> Result<(), NodeError> {
         let link = first_link(vm, self.shared.config.boot_patience, None).await?;
         check_clock(&link).await?;
-        for command in self.warm {
+        for command in &self.spec.warm {
             stages(BakeStage::Warming(command.join(" ")));
             self.warm_up(&link, command).await?;
         }
+        self.leave_running(&link, stages).await?;
         stages(BakeStage::Saving);
         link.sync().await.map_err(NodeError::guest("flush its file systems"))?;
         silence(&link, Flush::FileSystems).await?;
@@ -267,6 +270,18 @@ impl Bake<'_> {
     }
 
     async fn warm_up(&self, link: &Link, command: &[String]) -> Result<(), NodeError> {
+        match self.run_to_its_end(link, command).await? {
+            (0, _) => Ok(()),
+            (code, output) => Err(self.not_warm(command, format!("exit code {code}"), output)),
+        }
+    }
+
+    fn not_warm(&self, command: &[String], status: String, output: String) -> NodeError {
+        NodeError::Warm { template: self.name.clone(), command: command.join(" "), status, output }
+    }
+
+    /// A command's exit code and what it said about its errors.
+    async fn run_to_its_end(&self, link: &Link, command: &[String]) -> Result<(i32, String), NodeError> {
         let limits = ExecLimits { stdout_bytes_max: WARM_OUTPUT_BYTES, stderr_bytes_max: WARM_OUTPUT_BYTES };
         let running = link.exec(ProcessSpec::argv(command.to_vec()), b"", limits);
         let silent =
@@ -275,15 +290,7 @@ impl Bake<'_> {
             .await
             .map_err(|_| silent)?
             .map_err(NodeError::guest("run a warm-up command"))?;
-        match output.exit.status.shell_code() {
-            0 => Ok(()),
-            code => Err(NodeError::Warm {
-                template: self.name.clone(),
-                command: command.join(" "),
-                status: format!("exit code {code}"),
-                output: String::from_utf8_lossy(&output.stderr).into_owned(),
-            }),
-        }
+        Ok((output.exit.status.shell_code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 }
 

