@@ -2,7 +2,10 @@
 
 import "./dispose.js";
 
+import { AppsAPI } from "./apps.js";
 import { settings, type ClientConfig } from "./config.js";
+import { DatabasesAPI } from "./databases.js";
+import { FunctionsAPI, SchedulesAPI } from "./functions.js";
 import type { Audit, AuditEntry, BootStats, Health, MeInfo, VersionInfo } from "./generated.js";
 import { SnapshotsAPI, TokensAPI, VolumesAPI } from "./resources.js";
 import { SandboxesAPI } from "./sandboxes.js";
@@ -38,6 +41,14 @@ export class PandaStack {
   readonly volumes: VolumesAPI;
   /** Keys. */
   readonly tokens: TokensAPI;
+  /** Functions, where the server has them. */
+  readonly functions: FunctionsAPI;
+  /** Schedules of functions, where the server has them. */
+  readonly schedules: SchedulesAPI;
+  /** Databases, where the server has them. */
+  readonly databases: DatabasesAPI;
+  /** Apps, where the server has them. */
+  readonly apps: AppsAPI;
   /** Host that previews live under; the server's own when absent. */
   previewHost: string | undefined;
   readonly #transport: Transport;
@@ -52,6 +63,10 @@ export class PandaStack {
     this.snapshots = new SnapshotsAPI(transport);
     this.volumes = new VolumesAPI(transport);
     this.tokens = new TokensAPI(transport);
+    this.functions = new FunctionsAPI(transport);
+    this.schedules = new SchedulesAPI(transport);
+    this.databases = new DatabasesAPI(transport);
+    this.apps = new AppsAPI(transport);
   }
 
   /** The server's address. */

@@ -62,6 +62,41 @@ export {
   type TemplateDockerfileBuildOptions,
   type TemplateRegisterOptions,
 } from "./templates.js";
+export { AppsAPI, AppsAPI as AppsNamespace } from "./apps.js";
+export type {
+  AppCreateOptions,
+  AppDomain,
+  AppDomainRecord,
+  AppInfo,
+  AppUpdateOptions,
+  DeploymentInfo,
+  EnvImport,
+  EnvScope,
+  EnvVar,
+  PreviewRepo,
+} from "./apps.js";
+export { DatabasesAPI, DatabasesAPI as DatabasesNamespace } from "./databases.js";
+export type { DatabaseCloneOptions, DatabaseConnection, DatabaseCreateOptions, DatabaseInfo } from "./databases.js";
+export {
+  FunctionsAPI,
+  FunctionsAPI as FunctionsNamespace,
+  SchedulesAPI,
+  SchedulesAPI as SchedulesNamespace,
+} from "./functions.js";
+export type {
+  FunctionCreateOptions,
+  FunctionDeployOptions,
+  FunctionInfo,
+  FunctionMetrics,
+  FunctionRun,
+  FunctionRunInfo,
+  FunctionRuntime,
+  FunctionUpdateOptions,
+  ScheduleCreateOptions,
+  ScheduleInfo,
+  ScheduleUpdateOptions,
+} from "./functions.js";
+export type { Given, Shown } from "./view.js";
 export type { Query, RequestOptions } from "./transport.js";
 export type {
   AttachedVolume,

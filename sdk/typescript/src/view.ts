@@ -2,6 +2,29 @@
 
 import { FREE_MEMBERS } from "./generated.js";
 
+/** `memory_mb` → `memoryMb`, as types. */
+export type CamelCase<Name extends string> = Name extends `${infer Head}_${infer Tail}`
+  ? `${Head}${Capitalize<CamelCase<Tail>>}`
+  : Name;
+
+/** What `view` makes of an answer: its members in camelCase, and as the wire calls them. */
+export type Shown<Wire> = { readonly [Key in keyof Wire as CamelCase<Key & string>]: Wire[Key] } & Readonly<Wire>;
+
+/** What may be given in camelCase, or as the wire calls it. */
+export type Given<Wire> = { [Key in keyof Wire as CamelCase<Key & string>]?: Wire[Key] | undefined } & {
+  [Key in keyof Wire]?: Wire[Key] | undefined;
+};
+
+/** Of answers that the generated types do not cover. */
+const FREE = new Set([...FREE_MEMBERS, "env", "meta"]);
+
+/** A request from what was given in camelCase. */
+export function snakeCase(given: object): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(given).map(([key, value]) => [key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), value]),
+  );
+}
+
 /** `memory_mb` → `memoryMb`. */
 export function camelCase(name: string): string {
   return name.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
@@ -27,7 +50,7 @@ function shown(wire: unknown): unknown {
     const name = camelCase(key);
     // Never through a setter: a key such as `__proto__` is data like any other.
     Object.defineProperty(made, name, {
-      value: FREE_MEMBERS.has(key) ? value : shown(value),
+      value: FREE.has(key) ? value : shown(value),
       enumerable: true,
       writable: true,
       configurable: true,
