@@ -116,7 +116,12 @@ impl Api {
 
     /// A server. When this returns its template is ready.
     pub async fn start_with(settings: ApiSettings) -> Result<Self> {
-        let mut closed = Lab::prepare(settings.lab.clone()).await?;
+        let closed = Lab::prepare(settings.lab.clone()).await?;
+        Self::start_in(closed, settings).await
+    }
+
+    /// A server over a data directory that was prepared. When this returns the suites' template is ready.
+    pub async fn start_in(mut closed: ClosedLab, settings: ApiSettings) -> Result<Self> {
         let running = Running::start(&mut closed, &settings).await?;
         let client = Client::new(running.address, Some(KEY));
         wait::until_async("the template is ready", TEMPLATE_PATIENCE, async || {

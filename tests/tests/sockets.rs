@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{SinkExt, StreamExt};
 use hyper::Method;
+use image::template::code_interpreter;
 use serde_json::{Value, json};
 use tests::api::client::Client;
-use tests::{Api, in_api, run, wait};
+use tests::{Api, ApiSettings, Lab, LabSettings, in_api, kept_images, run, wait};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -16,6 +17,9 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// How long an emulated guest on a busy host may take for anything here.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The first run makes an image of more than a gigabyte.
+const BUILD_PATIENCE: Duration = Duration::from_secs(1500);
 
 /// A WebSocket client.
 struct Socket {
@@ -448,4 +452,121 @@ fn a_sandbox_is_not_idle_while_a_connection_is_open() -> Result<()> {
         drop(socket);
         wait::until_async("the other one goes", PATIENCE, async || gone(&used).await).await
     })
+}
+
+/// A conversation with a language server.
+struct Editor {
+    socket: Socket,
+    /// Bytes of the output that were read as messages.
+    read: usize,
+    last_id: u64,
+}
+
+impl Editor {
+    async fn open(api: &Api, id: &str, language: &str) -> Result<Self> {
+        let path = format!("/v1/sandboxes/{id}/lsp/{language}");
+        Ok(Self { socket: Socket::open(api, &path).await?, read: 0, last_id: 0 })
+    }
+
+    async fn tell(&mut self, method: &str, params: Value) -> Result<()> {
+        self.write(json!({ "jsonrpc": "2.0", "method": method, "params": params })).await
+    }
+
+    async fn write(&mut self, message: Value) -> Result<()> {
+        let body = message.to_string();
+        self.socket.send(format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()).await
+    }
+
+    async fn ask(&mut self, method: &str, params: Value) -> Result<Value> {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.write(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await?;
+        let answer = self.until(|message| message["id"] == id && message["method"].is_null()).await?;
+        ensure!(answer["error"].is_null(), "{method}: {answer}");
+        Ok(answer["result"].clone())
+    }
+
+    /// Reads until a message matches; others are passed over.
+    async fn until(&mut self, matches: impl Fn(&Value) -> bool) -> Result<Value> {
+        loop {
+            while let Some(message) = self.next_message()? {
+                if matches(&message) {
+                    return Ok(message);
+                }
+            }
+            ensure!(self.socket.take().await?, "closed: {:?} {}", self.socket.texts, self.socket.shown());
+        }
+    }
+
+    fn next_message(&mut self) -> Result<Option<Value>> {
+        let rest = &self.socket.output[self.read..];
+        let Some(end) = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return Ok(None) };
+        let head = std::str::from_utf8(&rest[..end])?;
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let length: usize = length.with_context(|| format!("no length in {head:?}"))?.trim().parse()?;
+        let Some(body) = rest.get(end + 4..end + 4 + length) else { return Ok(None) };
+        self.read += end + 4 + length;
+        Ok(Some(serde_json::from_slice(body)?))
+    }
+
+    /// Opens a text with a mistake in it and an unfinished last line, as an editor does: is told of the mistake, and what may
+    /// follow.
+    async fn edit(
+        &mut self,
+        file: &str,
+        language: &str,
+        text: &str,
+        mistake: &str,
+        completion: &str,
+    ) -> Result<()> {
+        let shown = json!({ "publishDiagnostics": {}, "completion": {}, "hover": {} });
+        let params = json!({ "processId": null, "rootUri": "file:///workspace", "capabilities": { "textDocument": shown } });
+        let said = self.ask("initialize", params).await?;
+        ensure!(said["capabilities"]["completionProvider"].is_object(), "{said}");
+        self.tell("initialized", json!({})).await?;
+        let uri = format!("file:///workspace/{file}");
+        let document = json!({ "uri": uri, "languageId": language, "version": 1, "text": text });
+        self.tell("textDocument/didOpen", json!({ "textDocument": document })).await?;
+        let told = |message: &Value| {
+            message["method"] == "textDocument/publishDiagnostics" && message.to_string().contains(mistake)
+        };
+        let diagnostics = self.until(told).await?;
+        ensure!(diagnostics["params"]["uri"] == uri, "{diagnostics}");
+        let last = text.lines().last().context("no text")?;
+        let at = json!({ "line": text.lines().count() - 1, "character": last.len() });
+        let offered = self
+            .ask("textDocument/completion", json!({ "textDocument": { "uri": uri }, "position": at }))
+            .await?;
+        let items = offered["items"].as_array().or(offered.as_array()).context("no list")?;
+        let found = items
+            .iter()
+            .any(|item| item["label"].as_str().is_some_and(|label| label.starts_with(completion)));
+        ensure!(found, "{offered}");
+        self.ask("shutdown", Value::Null).await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn language_servers_find_mistakes_and_complete() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let test = async {
+        let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("editors") };
+        let lab = Lab::open(settings.clone()).await?;
+        kept_images::bake(&lab, &[code_interpreter()]).await?;
+        let api =
+            Api::start_in(lab.close().await, ApiSettings { lab: settings, ..ApiSettings::new("editors") })
+                .await?;
+        let id = api.create_with(json!({ "template": "code-interpreter" })).await?;
+        let mut python = Editor::open(&api, &id, "python").await?;
+        python.edit("a.py", "python", "import os\nprint(nobody)\nos.pa", "nobody", "path").await?;
+        drop(python);
+        let mut typescript = Editor::open(&api, &id, "typescript").await?;
+        let text = "const wrong: number = 'text';\nconst list = [wrong];\nlist.pus";
+        typescript.edit("a.ts", "typescript", text, "not assignable to type 'number'", "push").await?;
+        drop(typescript);
+        api.finish().await
+    };
+    runtime
+        .block_on(async { tokio::time::timeout(BUILD_PATIENCE, test).await.context("the test did not end")? })
 }
