@@ -446,7 +446,8 @@ class AsyncSandbox:
                 yield str(data.get("line", data.get("chunk", event.data))).rstrip("\r\n")
         else:
             text = (await self._transport.read(response)).decode("utf-8", "replace")
-            for line in text.split("\n")[: None if not text.endswith("\n") else -1]:
+            lines = text.split("\n")
+            for line in lines if lines[-1] else lines[:-1]:
                 yield line.rstrip("\r")
 
     async def events(self, tail: Optional[int] = None) -> List[Event]:

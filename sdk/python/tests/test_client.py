@@ -1,0 +1,384 @@
+"""What is sent, what is made of answers, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Answer, Driver, Server, settle
+
+import pandastack
+from pandastack import (
+    AsyncPandaStack,
+    AuthError,
+    BadRequestError,
+    Client,
+    CommandFailed,
+    ConflictError,
+    ExecInterrupted,
+    Execution,
+    NotFoundError,
+    PandaStack,
+    PandastackError,
+    PermissionDeniedError,
+    RateLimitError,
+    Result,
+    SandboxTimeout,
+    ServerError,
+)
+from pandastack._local import safe_name
+from pandastack._sse import EventDecoder
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def event(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, BadRequestError),
+        (401, AuthError),
+        (403, PermissionDeniedError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (413, BadRequestError),
+        (429, RateLimitError),
+        (500, ServerError),
+        (504, ServerError),
+        (302, BadRequestError),
+    ],
+)
+def test_errors(driver: Driver, status: int, kind: type[PandastackError]) -> None:
+    body = {"error": "what is wrong", "code": "a_word", "hint": "do this", "request_id": "r-1"}
+    driver.server.answers = [Answer(status, body)]
+    with pytest.raises(kind) as raised:
+        driver.run(lambda client: client.me())
+    error = raised.value
+    assert type(error) is kind
+    assert (error.message, error.status, error.code, error.hint, error.request_id) == (
+        "what is wrong",
+        status,
+        "a_word",
+        "do this",
+        "r-1",
+    )
+    assert str(error) == "what is wrong\nhint: do this" and error.body == body and error.status_code == status
+
+
+def test_errors_of_others(driver: Driver) -> None:
+    driver.server.answers = [Answer(502, b"<html>bad gateway", {"Content-Type": "text/html"})]
+    with pytest.raises(ServerError) as raised:
+        driver.run(lambda client: client.me())
+    assert raised.value.message == "<html>bad gateway" and raised.value.request_id == "from-the-header"
+    driver.server.answers = [Answer(500, {"message": "in another field"})]
+    with pytest.raises(ServerError, match="in another field"):
+        driver.run(lambda client: client.me())
+    driver.server.answers = [Answer(500)]
+    with pytest.raises(ServerError, match="the server answered 500"):
+        driver.run(lambda client: client.me())
+    driver.server.answers = [Answer(200, b"<html>hello")]
+    with pytest.raises(PandastackError, match="not JSON"):
+        driver.run(lambda client: client.me())
+
+
+def test_headers_and_paths(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"id": "x"})]
+    driver.run(lambda client: client.sandboxes.get("../me?x=1"))
+    request = driver.server.requests[0]
+    assert request.path == "/v1/sandboxes/..%2Fme%3Fx%3D1" and request.query == {}
+    assert request.headers["authorization"] == "Bearer pds_test"
+    assert request.headers["user-agent"] == f"pandastack-py/{pandastack.__version__}"
+    driver.run(lambda client: client.me(), base_url=f"{driver.server.url}/v1/")
+    assert driver.server.requests[-1].path == "/v1/me"
+    driver.run(lambda client: client.health(), base_url=f"{driver.server.url}/v1/")
+    assert driver.server.requests[-1].path == "/healthz"
+    with pytest.raises(ValueError, match="not an id"):
+        driver.run(lambda client: client.sandboxes.get(".."))
+    with pytest.raises(ValueError, match="not an address"):
+        driver.run(lambda client: client.me(), base_url="localhost:8080")
+
+
+def test_where_key_and_address_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server) -> None:
+    for name in ("PANDASTACK_API_KEY", "PANDASTACK_TOKEN", "PANDASTACK_API", "PANDASTACK_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def told() -> tuple[Any, str]:
+        config = PandaStack()._transport.config
+        return config.api_key, config.base_url
+
+    assert told() == (None, "https://api.pandastack.ai")
+    with pytest.raises(AuthError, match="PANDASTACK_API_KEY"):
+        PandaStack(base_url=server.url).me()
+    assert server.requests == []
+    file = tmp_path / ".config" / "pandastack" / "config.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"token": "pds_file", "api_url": "http://file"}')
+    assert told() == ("pds_file", "http://file")
+    monkeypatch.setenv("PANDASTACK_TOKEN", "pds_token")
+    monkeypatch.setenv("PANDASTACK_API_URL", "http://url")
+    assert told() == ("pds_token", "http://url")
+    monkeypatch.setenv("PANDASTACK_API_KEY", "pds_key")
+    monkeypatch.setenv("PANDASTACK_API", "http://api/")
+    assert told() == ("pds_key", "http://api")
+    old = Client("http://argument", "pds_argument")
+    assert (old.api_url, old._transport.config.api_key) == ("http://argument", "pds_argument")
+
+
+def test_the_surface(driver: Driver) -> None:
+    driver.run(lambda client: _assert(client.sandbox is client.sandboxes))
+    driver.server.answers = [Answer(200)]
+    assert driver.sandbox(lambda box: box.preview_url(8000)) == "https://8000-box.127.0.0.1"
+    assert driver.sandbox(lambda box: box.preview_url(80, "http"), preview_host="p.example") == "http://80-box.p.example"
+    with pytest.raises(ValueError, match="65535"):
+        driver.sandbox(lambda box: box.preview_url(0))
+
+
+def _assert(holds: bool) -> None:
+    assert holds
+
+
+def test_both_clients_have_the_same_surface() -> None:
+    for name in pandastack.__all__:
+        if name.startswith("Async"):
+            ours = {one for one in dir(getattr(pandastack, name)) if not one.startswith("_")}
+            theirs = {one for one in dir(getattr(pandastack, name[len("Async") :])) if not one.startswith("_")}
+            assert ours == theirs, name
+
+
+def test_the_sync_client_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "generate_sync.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stderr}run python scripts/generate_sync.py"
+
+
+def test_one_version() -> None:
+    assert f'\nversion = "{pandastack.__version__}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_commands(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"stdout": "", "stderr": "no\n", "exit_code": 3, "duration_ms": 1, "new": 1})]
+    done = driver.sandbox(lambda box: box.exec("false", 5, cwd="/tmp", env={"A": "b"}, stdin="x", user="u"))
+    assert (done.exit_code, done.stderr, done.ok, done["exit_code"]) == (3, "no\n", False, 3)
+    assert driver.server.requests[0].json == {
+        "cmd": "false",
+        "timeout_seconds": 5,
+        "cwd": "/tmp",
+        "env": {"A": "b"},
+        "stdin": "x",
+        "user": "u",
+    }
+    with pytest.raises(CommandFailed) as raised:
+        driver.sandbox(lambda box: box.exec("false", check=True))
+    assert (raised.value.exit_code, raised.value.stderr) == (3, "no\n")
+    driver.server.answers = [Answer(504, {"error": "command timeout after 1 s", "code": "timeout", "request_id": "r"})]
+    with pytest.raises(SandboxTimeout) as late:
+        driver.sandbox(lambda box: box.exec("sleep 9", timeout_seconds=1))
+    assert (late.value.status, late.value.code, late.value.request_id) == (504, "timeout", "r")
+    assert isinstance(late.value.__cause__, ServerError)
+    with pytest.raises(SandboxTimeout):
+        driver.sandbox(lambda box: box.run_code("while True: pass"))
+
+
+def test_streams(driver: Driver) -> None:
+    body = (
+        b": ping\n\n"
+        + event("stdout", '{"chunk":"\\ud83d\\udc3c \\u2028"}')
+        + event("stderr", '{"chunk":"e"}')
+        + event("exit", '{"exit_code":4}')
+    )
+    driver.server.answers = [Answer(200, body, STREAM)]
+    seen: list[str] = []
+    done = driver.sandbox(lambda box: box.exec("x", on_stdout=seen.append))
+    assert (done.stdout, done.stderr, done.exit_code, seen) == ("🐼 \u2028", "e", 4, ["🐼 \u2028"])
+    pieces = driver.sandbox(lambda box: box.stream("x"))
+    assert [(one.stream, one.text) for one in pieces] == [("stdout", "🐼 \u2028"), ("stderr", "e")]
+    assert driver.sandbox(lambda box: box.exec_stream("x")) == 4
+    driver.server.answers = [Answer(200, event("error", '{"error":"command timeout after 1 s"}'), STREAM)]
+    with pytest.raises(SandboxTimeout):
+        driver.sandbox(lambda box: box.exec_stream("x"))
+    driver.server.answers = [Answer(200, event("error", '{"error":"the sandbox is gone"}'), STREAM)]
+    with pytest.raises(ServerError, match="gone"):
+        driver.sandbox(lambda box: box.exec_stream("x"))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_stream_without_an_end_is_not_a_success(driver: Driver, cut: bool) -> None:
+    driver.server.answers = [Answer(200, event("stdout", '{"chunk":"half"}'), STREAM, cut=cut)]
+    with pytest.raises(ExecInterrupted) as raised:
+        driver.sandbox(lambda box: box.exec_stream("x"))
+    assert raised.value.partial_stdout == "half"
+
+
+def test_async_callbacks_are_awaited(server: Server) -> None:
+    body = event("stdout", '{"chunk":"a"}') + event("exit", '{"exit_code":0}')
+    server.answers = [Answer(200, {"id": "box"}), Answer(200, body, STREAM)]
+    seen: list[str] = []
+
+    async def note(text: str) -> None:
+        await asyncio.sleep(0)
+        seen.append(text)
+
+    async def main() -> None:
+        async with AsyncPandaStack("pds_test", server.url) as client:
+            await (await client.sandboxes.get("box")).exec("x", on_stdout=note)
+
+    asyncio.run(main())
+    assert seen == ["a"]
+
+
+def test_events_however_they_are_cut() -> None:
+    stream = ("event: a\ndata: grüße 🐼\n\n: ping\n\ndata: one\ndata: two\r\n\r\nevent: cut\ndata: off").encode()
+    for size in range(1, 12):
+        decoder = EventDecoder()
+        found = [one for at in range(0, len(stream), size) for one in decoder.feed(stream[at : at + size])]
+        assert [(one.event, one.data) for one in found] == [("a", "grüße 🐼"), ("", "one\ntwo")]
+
+
+def test_context_managers_delete_what_is_not_to_stay(driver: Driver) -> None:
+    async def use(client: Any, persistent: bool, status: int) -> list[str]:
+        driver.server.answers = [Answer(201, {"id": "box", "persistent": persistent}), Answer(status)]
+        driver.server.requests.clear()
+        box = await settle(client.sandboxes.create())
+        if driver.flavour == "sync":
+            with box:
+                pass
+        else:
+            async with box:
+                pass
+        return [one.method for one in driver.server.requests]
+
+    assert driver.run(lambda client: use(client, False, 204)) == ["POST", "DELETE"]
+    assert driver.run(lambda client: use(client, True, 204)) == ["POST"]
+    # Gone already: as good.
+    assert driver.run(lambda client: use(client, False, 404)) == ["POST", "DELETE", "DELETE"]
+
+
+def test_creating(driver: Driver) -> None:
+    driver.server.answers = [Answer(201, {"id": "box"})]
+    driver.run(lambda client: client.sandboxes.create())
+    driver.run(lambda client: client.sandboxes.create(from_snapshot="s"))
+    with pytest.warns(DeprecationWarning, match="a template has its size"):
+        driver.run(
+            lambda client: client.sandboxes.create(
+                "base",
+                4,
+                ttl_seconds=5,
+                persistent=True,
+                metadata={"a": "b"},
+                volumes=["one", {"name": "two", "read_only": True}],
+                env={"K": "v"},
+                network="none",
+            )
+        )
+    assert [one.json for one in driver.server.requests] == [
+        {"template": "code-interpreter"},
+        {"from_snapshot": "s"},
+        {
+            "template": "base",
+            "ttl_seconds": 5,
+            "persistent": True,
+            "metadata": {"a": "b"},
+            "volumes": [{"name": "one"}, {"name": "two", "read_only": True}],
+            "env": {"K": "v"},
+            "network": "none",
+        },
+    ]
+
+
+def test_results_display_themselves() -> None:
+    png = base64.b64encode(b"\x89PNG").decode()
+    done = Execution.from_dict(
+        {
+            "stdout": "out",
+            "exit": 0,
+            "results": [
+                {"type": "image/png", "data": png},
+                {"text/plain": "a table", "text/html": "<table>", "application/json": '{"a": 1}'},
+            ],
+        }
+    )
+    picture, table = done.results
+    assert picture._repr_png_() == b"\x89PNG" and picture._repr_html_() is None and picture.chart == png
+    assert table._repr_html_() == "<table>" and table.json == {"a": 1} and table._repr_png_() is None
+    assert table._repr_mimebundle_() == {"text/plain": "a table", "text/html": "<table>", "application/json": {"a": 1}}
+    assert table._repr_mimebundle_(include={"text/html"}) == {"text/html": "<table>"}
+    assert (done.text, done.png, done.html, done.logs["stdout"]) == ("a table", png, "<table>", "out")
+    assert done._repr_mimebundle_(exclude={"application/json", "text/html"}) == {"text/plain": "a table"}
+    failed = Execution.from_dict({"error": "Traceback", "exit_code": 1, "results": None})
+    assert not failed.ok and failed._repr_mimebundle_() == {"text/plain": "Traceback"}
+    assert Result({"image/png": "not base64!"})._repr_png_() is None
+
+
+def test_uploads_keep_what_matters(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "sub" / "empty").mkdir(parents=True)
+    (tmp_path / "sub" / "run").write_bytes(b"#!/bin/sh\n")
+    (tmp_path / "sub" / "run").chmod(0o755)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "large").write_bytes(b"x" * 1_000_000)
+    driver.server.answers = [Answer(200, {"path": "", "bytes": 0})]
+    seen: list[Any] = []
+    written = driver.sandbox(lambda box: box.files.upload(tmp_path, "/root/p/", on_progress=seen.append))
+    assert written.bytes == 1_000_010
+    puts = {one.query["path"]: one for one in driver.server.requests if one.method == "PUT"}
+    assert sorted(puts) == ["/root/p/large", "/root/p/sub/run"]
+    assert len(puts["/root/p/large"].body) == 1_000_000 and puts["/root/p/large"].headers["content-length"] == "1000000"
+    posts = [(one.path.rsplit("/", 1)[1], one.json) for one in driver.server.requests if one.method == "POST"]
+    assert ("mkdir", {"path": "/root/p/sub/empty"}) in posts
+    assert ("chmod", {"path": "/root/p/sub/run", "mode": "0755"}) in posts
+    last = max(seen, key=lambda one: (one.bytes_done, one.files_done))
+    assert (last.bytes_done, last.bytes_total, last.files_done, last.files_total) == (1_000_010, 1_000_010, 2, 2)
+    with pytest.raises(FileNotFoundError):
+        driver.sandbox(lambda box: box.files.upload(tmp_path / "nonesuch", "/x"))
+
+
+@pytest.mark.parametrize("name", ["../evil", "..", "a/b", "a\0b", ""])
+def test_a_guest_cannot_write_elsewhere(driver: Driver, tmp_path: Path, name: str) -> None:
+    with pytest.raises(PandastackError, match="cannot be written here"):
+        safe_name(name)
+    driver.server.answers = [
+        Answer(200, {"name": "d", "path": "/d", "is_dir": True}),
+        Answer(200, {"path": "/d", "entries": [{"name": name, "path": "/d/x", "is_dir": False, "size": 1}]}),
+        Answer(200, b"evil"),
+    ]
+    with pytest.raises(PandastackError, match="cannot be written here"):
+        driver.sandbox(lambda box: box.files.download("/d", tmp_path / "in"))
+    assert [one.name for one in tmp_path.rglob("*")] == ["in"]
+
+
+def test_a_download_that_breaks_leaves_nothing(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"before")
+    stat = Answer(200, {"name": "f", "path": "/f", "is_dir": False, "size": 4, "mode": "-rwxr-xr-x"})
+    driver.server.answers = [stat, Answer(200, b"half", cut=True)]
+    with pytest.raises(pandastack.ConnectionError):
+        driver.sandbox(lambda box: box.files.download("/f", tmp_path / "f"))
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("f", b"before")]
+    driver.server.answers = [stat, Answer(200, b"full")]
+    driver.sandbox(lambda box: box.files.download("/f", tmp_path / "f"))
+    assert (tmp_path / "f").read_bytes() == b"full" and (tmp_path / "f").stat().st_mode & 0o111
+
+
+def test_lists_that_were_cut_are_said_to_be(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"path": "/d", "entries": [{"name": "a"}], "truncated": True})]
+    with pytest.warns(RuntimeWarning, match="more entries"):
+        assert driver.sandbox(lambda box: box.files.list("/d"))[0].path == "/d/a"
+    driver.server.answers = [Answer(200, {"name": "d", "path": "/d", "is_dir": True}), driver.server.answers[0]]
+    with pytest.raises(PandastackError, match="more entries"):
+        driver.sandbox(lambda box: box.files.download("/d", "/tmp/never-made/x/y"))
+
+
+def test_keys_are_not_shown_by_accident() -> None:
+    assert "pds_secret" not in repr(pandastack.Token(prefix="pds_1", token="pds_secret"))
+    assert "pds_secret" not in repr(PandaStack("pds_secret", "http://x"))

@@ -1,0 +1,222 @@
+"""What is sent again, what is not, and after how long."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from conftest import Answer, Driver, Server
+
+from pandastack import (
+    APITimeoutError,
+    CapacityError,
+    ConnectionError,
+    CreateCancelled,
+    CreateRetryEvent,
+    NotFoundError,
+    RateLimitError,
+    ServerError,
+)
+from pandastack._retry import create_delay, parse_retry_after
+from pandastack.exceptions import error_from_answer
+
+BOX = Answer(201, {"id": "box", "status": "running"})
+NO_ROOM = Answer(503, {"error": "no compute capacity available", "code": "unavailable"}, {"Retry-After": "5"})
+
+
+def create(client: Any) -> Any:
+    return client.sandboxes.create(template="minimal")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "least"),
+    [
+        (NO_ROOM, 5.0),
+        (Answer(429, {"error": "too often"}, {"Retry-After": "1"}), 1.0),
+        (Answer(507, {"error": "no storage"}), 0.5),
+        (Answer(507, b"not even JSON"), 0.5),
+    ],
+)
+def test_refused_creations_are_sent_again(driver: Driver, waits: list[float], refusal: Answer, least: float) -> None:
+    driver.server.answers = [refusal, refusal, BOX]
+    seen: list[CreateRetryEvent] = []
+    assert driver.run(create, on_create_retry=seen.append).id == "box"
+    assert len(driver.server.requests) == 3
+    assert least <= waits[0] <= least + 1 and least <= waits[1] <= least + 2
+    assert [event.attempt for event in seen] == [1, 2]
+    assert seen[0].status_code == refusal.status and seen[0].delay_seconds == waits[0]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Answer(503, {"error": "no"}),
+        Answer(503, b"a proxy's own", {"Retry-After": "5", "Content-Type": "text/plain"}),
+        Answer(503, {"error": {"nested": "object"}}, {"Retry-After": "5"}),
+        Answer(429, {"error": "quota: 10 sandboxes"}),
+        Answer(500, {"error": "broken"}, {"Retry-After": "1"}),
+        Answer(502, {"error": "gone"}),
+        Answer(504, {"error": "slow"}),
+        Answer(503, {"error": "much later"}, {"Retry-After": "61"}),
+    ],
+)
+def test_what_may_have_made_a_sandbox_is_not(driver: Driver, waits: list[float], refusal: Answer) -> None:
+    driver.server.answers = [refusal]
+    with pytest.raises((ServerError, RateLimitError)) as raised:
+        driver.run(create)
+    assert raised.value.status == refusal.status
+    assert len(driver.server.requests) == 1 and waits == []
+
+
+def test_forks_are_creations(driver: Driver, waits: list[float]) -> None:
+    driver.server.answers = [NO_ROOM, Answer(201, {"children": [{"id": "a"}, {"id": "b"}]})]
+    assert [one.id for one in driver.sandbox(lambda box: box.fork_tree(2))] == ["a", "b"]
+    assert [one.json for one in driver.server.requests] == [{"count": 2}, {"count": 2}]
+    driver.server.answers = [NO_ROOM, Answer(201, {"sandbox": {"id": "a"}})]
+    assert driver.sandbox(lambda box: box.fork()).id == "a"
+    assert [one.body for one in driver.server.requests] == [b"", b""]
+
+
+def test_other_requests_are_not_sent_again_for_lack_of_room(driver: Driver, waits: list[float]) -> None:
+    driver.server.answers = [NO_ROOM]
+    with pytest.raises(CapacityError):
+        driver.run(lambda client: client.volumes.create("data"))
+    assert len(driver.server.requests) == 1
+
+
+def test_the_budget_ends(driver: Driver, waits: list[float]) -> None:
+    driver.server.answers = [NO_ROOM]
+    with pytest.raises(CapacityError) as raised:
+        driver.run(create, max_create_retry_seconds=30)
+    assert raised.value.retry_after == 5
+    assert 2 <= len(waits) <= 6 and sum(waits) <= 30
+    driver.server.requests.clear()
+    with pytest.raises(CapacityError):
+        driver.run(create, max_create_retry_seconds=0)
+    assert len(driver.server.requests) == 1
+
+
+def test_the_budget_comes_from_the_environment(driver: Driver, waits: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.server.answers = [NO_ROOM]
+    monkeypatch.setenv("PANDASTACK_MAX_CREATE_RETRY_SECONDS", "0")
+    with pytest.raises(CapacityError):
+        driver.run(create)
+    assert waits == []
+    monkeypatch.setenv("PANDASTACK_MAX_CREATE_RETRY_SECONDS", "soon")
+    driver.server.answers = [NO_ROOM, BOX]
+    assert driver.run(create).id == "box"
+    with pytest.raises(ValueError, match="max_create_retry_seconds"):
+        driver.run(create, max_create_retry_seconds=-1)
+
+
+def test_cancelling(driver: Driver, waits: list[float]) -> None:
+    driver.server.answers = [NO_ROOM]
+    # An asyncio.Event would need its loop; both have `is_set`, which is what is looked at between attempts.
+    cancel = threading.Event()
+    with pytest.raises(CreateCancelled) as raised:
+        driver.run(
+            lambda client: client.sandboxes.create(template="minimal", cancel=cancel),
+            on_create_retry=lambda event: cancel.set(),
+        )
+    assert isinstance(raised.value.__cause__, CapacityError)
+    assert len(driver.server.requests) == 1
+    with pytest.raises(CreateCancelled):
+        driver.run(lambda client: client.sandboxes.create(template="minimal", cancel=cancel))
+    assert len(driver.server.requests) == 1
+
+
+def test_a_404_is_asked_for_once_more(driver: Driver, waits: list[float]) -> None:
+    gone = Answer(404, {"error": "no such sandbox", "code": "not_found"})
+    driver.server.answers = [gone, Answer(200, {"id": "box"})]
+    assert driver.run(lambda client: client.sandboxes.get("box")).id == "box"
+    assert waits == [0.2]
+    driver.server.answers = [gone]
+    driver.server.requests.clear()
+    with pytest.raises(NotFoundError):
+        driver.run(lambda client: client.sandboxes.delete("box"))
+    assert [one.method for one in driver.server.requests] == ["DELETE", "DELETE"]
+    driver.server.requests.clear()
+    with pytest.raises(NotFoundError):
+        driver.sandbox(lambda box: box.hibernate())
+    assert [one.method for one in driver.server.requests] == ["POST"]
+
+
+@pytest.mark.parametrize("words", ["dial: connect: connection refused", "no route to host", "read: i/o timeout"])
+def test_a_guest_that_wakes_up_is_waited_for(driver: Driver, waits: list[float], words: str) -> None:
+    asleep = Answer(502, {"error": words})
+    driver.server.answers = [asleep, asleep, asleep, Answer(200, {"stdout": "hi\n", "exit_code": 0})]
+    # The first answer of `sandbox` goes to getting it.
+    assert driver.sandbox(lambda box: box.exec("echo hi")).stdout == "hi\n"
+    assert waits == [0.5, 0.75, 1.125]
+    driver.server.answers = [asleep, Answer(200, b"content")]
+    assert driver.sandbox(lambda box: box.files.read("/x")) == b"content"
+    driver.server.answers = [asleep, Answer(201, {"id": "c"})]
+    assert driver.sandbox(lambda box: box.create_code_context()).id == "c"
+    driver.server.answers = [asleep]
+    with pytest.raises(ServerError):
+        driver.sandbox(lambda box: box.exec("echo hi"))
+    assert 20 <= sum(waits[5:]) < 23
+    # Running it again might do it twice, so streams are not.
+    with pytest.raises(ServerError):
+        driver.sandbox(lambda box: box.stream("echo hi"))
+    assert len(driver.server.requests) == 1
+
+
+def test_what_is_written_from_an_iterator_is_sent_once(driver: Driver, waits: list[float]) -> None:
+    driver.server.answers = [Answer(502, {"error": "no route to host"})]
+    with pytest.raises(ServerError):
+        driver.sandbox(lambda box: box.files.write("/x", iter([b"a", b"b"])))
+    assert [one.body for one in driver.server.requests] == [b"ab"]
+
+
+def test_a_lost_connection_is_not_tried_again(driver: Driver, waits: list[float], server: Server) -> None:
+    url = server.url
+    driver.server.answers = [Answer(200, b"{", {"Content-Length": "100"})]
+    for work in (create, lambda client: client.me()):
+        with pytest.raises(ConnectionError):
+            driver.run(work, timeout=0.5)
+    assert len(server.requests) == 2
+    with pytest.raises(ConnectionError):
+        driver.run(create, base_url="http://127.0.0.1:1")
+    assert waits == [] and url == server.url
+
+
+def test_an_answer_that_takes_too_long(driver: Driver, server: Server) -> None:
+    done = threading.Event()
+
+    def late(request: Any) -> Answer:
+        done.wait(10)
+        return Answer(200, {})
+
+    server.answer_with = late
+    with pytest.raises(APITimeoutError):
+        driver.run(lambda client: client.me(), timeout=0.2)
+    done.set()
+
+
+def test_retry_after() -> None:
+    assert parse_retry_after("5") == 5 and parse_retry_after("0.25") == 0.25 and parse_retry_after("-3") == 0
+    assert parse_retry_after(None) is None and parse_retry_after(" ") is None and parse_retry_after("soon") is None
+    assert parse_retry_after("inf") is None
+    later = parse_retry_after(format_datetime(datetime.now(timezone.utc) + timedelta(seconds=30)))
+    assert later is not None and 28 <= later <= 30
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+
+
+def test_delays_grow_to_a_bound_and_fit_the_budget() -> None:
+    refusal = error_from_answer(503, {"error": "full"}, retry_after=2.0)
+
+    def most(low: float, high: float) -> float:
+        return high
+
+    delays = [create_delay(refusal, attempt=n, elapsed=0, budget=60, uniform=most) for n in range(6)]
+    assert delays == [3, 4, 6, 10, 17, 17]
+    # What would go beyond the budget is shortened to it, unless that leaves less than the server asked for.
+    assert create_delay(refusal, attempt=5, elapsed=55, budget=60, uniform=most) == 5
+    assert create_delay(refusal, attempt=0, elapsed=58.5, budget=60, uniform=most) is None
+    assert create_delay(refusal, attempt=0, elapsed=61, budget=60, uniform=most) is None
+    nothing = error_from_answer(507, {"error": "full"})
+    assert create_delay(nothing, attempt=0, elapsed=59.2, budget=60, uniform=most) is None
