@@ -150,7 +150,8 @@ export async function* outputEvents(
  * const exitCode = await sandbox.execStream("make test", { onStdout: (text) => process.stdout.write(text) });
  * ```
  */
-export class CommandStream implements AsyncIterable<OutputEvent>, PromiseLike<number> {
+export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number> {
+  readonly [Symbol.toStringTag] = "CommandStream";
   readonly #transport: Transport;
   readonly #sandboxId: string;
   readonly #cmd: string;
@@ -201,6 +202,14 @@ export class CommandStream implements AsyncIterable<OutputEvent>, PromiseLike<nu
     return this.result()
       .then(({ exitCode }) => exitCode)
       .then(kept, refused);
+  }
+
+  catch<Refused = never>(refused?: ((reason: unknown) => Refused | PromiseLike<Refused>) | null): Promise<number | Refused> {
+    return this.then(null, refused) as Promise<number | Refused>;
+  }
+
+  finally(ended?: (() => void) | null): Promise<number> {
+    return this.then().finally(ended);
   }
 }
 

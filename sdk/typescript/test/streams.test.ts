@@ -95,13 +95,13 @@ test("a stream that ends early is an interruption, one that says timeout a timeo
     boxThen((_, response) => stream(response, text)),
     async ({ client }) => {
       const sandbox = await client.sandboxes.get("box");
-      await assert.rejects(async () => sandbox.execStream("x"), ExecInterrupted);
+      await assert.rejects(sandbox.execStream("x"), ExecInterrupted);
       text = event("error", { error: "command timeout after 1 s" });
-      await assert.rejects(async () => sandbox.execStream("x"), SandboxTimeout);
+      await assert.rejects(sandbox.execStream("x"), SandboxTimeout);
       text = event("error", { error: "the machine ended" });
-      await assert.rejects(async () => sandbox.execStream("x"), { name: "ExecInterrupted", message: "the machine ended" });
+      await assert.rejects(sandbox.execStream("x"), { name: "ExecInterrupted", message: "the machine ended" });
       text = "event: exit\ndata: {\"exit_code\": 0}";
-      await assert.rejects(async () => sandbox.execStream("x"), ExecInterrupted, "half an event is none");
+      await assert.rejects(sandbox.execStream("x"), ExecInterrupted, "half an event is none");
     },
   );
 });
