@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from . import sandbox as sandbox  # So that `pandastack.sandbox` is there, as in earlier versions.
 from ._async.client import AsyncPandaStack
 from ._async.contexts import AsyncCodeContext
 from ._async.default import get_default_async_client, set_default_async_client
