@@ -134,7 +134,10 @@ export interface ContextOptions {
 
 /** How a cell is run. */
 export interface RunOptions {
-  /** After this long it is interrupted, and `SandboxTimeout` is thrown; 30 seconds when absent. */
+  /**
+   * After this long it is interrupted, and `SandboxTimeout` is thrown; 30 seconds when absent. The `fetch` of Node gives up on
+   * answers that take five minutes: for longer cells give the client another one.
+   */
   timeoutSeconds?: number | undefined;
   /** Ends the waiting. */
   signal?: AbortSignal | undefined;

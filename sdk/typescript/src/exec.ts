@@ -1,8 +1,8 @@
 /** Commands: waited for, or followed while they run. */
 
-import { CommandError, ExecInterrupted, PandaStackError, SandboxTimeout, timeoutOf } from "./errors.js";
+import { CommandError, ExecInterrupted, NetworkError, PandaStackError, SandboxTimeout, timeoutOf } from "./errors.js";
 import type { ExecAnswer, ExecRequest } from "./generated.js";
-import { at, type Transport } from "./transport.js";
+import { at, STREAM_BROKEN, type Transport } from "./transport.js";
 import { view } from "./view.js";
 
 /** How a command is run. */
@@ -57,6 +57,7 @@ export type OutputEvent =
 
 /** Longer commands are followed: connections on which nothing happens for minutes do not live everywhere. */
 const WAIT_SECONDS_MAX = 240;
+const INTERRUPTED_HINT = "the command may still run: see sandbox.processes.list()";
 /** What the server needs on top of a command's own time. */
 const MARGIN_SECONDS = 60;
 
@@ -119,7 +120,7 @@ export function commandError(cmd: string, { exitCode, stdout, stderr }: ExecResu
 export async function* outputEvents(
   events: AsyncIterable<{ event: string; data: string }>,
 ): AsyncGenerator<OutputEvent, void, undefined> {
-  for await (const { event, data } of events) {
+  for await (const { event, data } of interruptible(events)) {
     if (event !== "stdout" && event !== "stderr" && event !== "exit" && event !== "error") continue;
     const said = JSON.parse(data) as { chunk?: string; exit_code?: number; error?: string };
     if (event === "exit") {
@@ -132,9 +133,17 @@ export async function* outputEvents(
     }
     yield { type: event, text: said.chunk ?? "" };
   }
-  throw new ExecInterrupted("the stream ended before the command did", {
-    hint: "the command may still run: see sandbox.processes.list()",
-  });
+  throw new ExecInterrupted("the stream ended before the command did", { hint: INTERRUPTED_HINT });
+}
+
+/** A stream that breaks once it has begun interrupts its command. */
+async function* interruptible<T>(events: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+  try {
+    yield* events;
+  } catch (error) {
+    if (!(error instanceof NetworkError) || error.code !== STREAM_BROKEN) throw error;
+    throw new ExecInterrupted(error.message, { hint: INTERRUPTED_HINT, code: error.code, cause: error });
+  }
 }
 
 /**

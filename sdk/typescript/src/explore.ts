@@ -143,16 +143,20 @@ export async function explore(
       reapFailures: {},
       errors,
     };
+    let promoted = false;
     if (promoteWinner) {
-      const { deleted, failures } = await chosen.sandbox.promote({
-        cleanupSiblings: cleanupLosers,
-        treeId: children.treeId || undefined,
-      });
-      result.reaped.push(...(deleted ?? []));
-      Object.assign(result.reapFailures, failures);
-    } else if (cleanupLosers) {
-      Object.assign(result.reapFailures, await reap(losers, result.reaped));
+      const treeId = children.treeId || undefined;
+      try {
+        const { deleted, failures } = await chosen.sandbox.promote({ cleanupSiblings: cleanupLosers, treeId });
+        result.reaped.push(...(deleted ?? []));
+        Object.assign(result.reapFailures, failures);
+        promoted = true;
+      } catch (error) {
+        // The winner is there all the same.
+        errors.push(`the winner could not be promoted: ${error instanceof Error ? error.message : String(error)}`);
+      }
     }
+    if (cleanupLosers && !promoted) Object.assign(result.reapFailures, await reap(losers, result.reaped));
     return result;
   } catch (error) {
     // Nobody learns of the branches any more.

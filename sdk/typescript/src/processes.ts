@@ -1,7 +1,7 @@
 /** Processes that outlive the request that started them. */
 
 import { collect, outputEvents, type ExecResult, type OutputEvent } from "./exec.js";
-import { ExecInterrupted, NetworkError, NotFoundError, PandaStackError } from "./errors.js";
+import { NetworkError, NotFoundError, PandaStackError } from "./errors.js";
 import type { ProcessInfo, ProcessInput, ProcessSignal, SignalName, StartProcess } from "./generated.js";
 import { at, pause, type Transport } from "./transport.js";
 import { listIn, view } from "./view.js";
@@ -107,8 +107,8 @@ export class Process {
         }
         return;
       } catch (error) {
-        const broken = error instanceof NetworkError || error instanceof ExecInterrupted;
-        if (!broken || ++attempts > ATTEMPTS_MAX) throw error;
+        // That of an interruption is one too.
+        if (!(error instanceof NetworkError) || ++attempts > ATTEMPTS_MAX) throw error;
         await pause(ATTEMPT_DELAY_MS * 2 ** attempts, options.signal);
       }
     }

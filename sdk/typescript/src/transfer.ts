@@ -92,10 +92,10 @@ export async function uploadFrom(
     try {
       const pieces = async function* () {
         for (;;) {
-          const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(READ_BYTES), 0, READ_BYTES);
+          const { bytesRead, buffer } = await file.read(new Uint8Array(READ_BYTES), 0, READ_BYTES);
           if (bytesRead === 0) return;
           progress.moved(one, bytesRead);
-          yield new Uint8Array(buffer.buffer as ArrayBuffer, buffer.byteOffset, bytesRead);
+          yield buffer.subarray(0, bytesRead);
         }
       };
       // Small ones go in one piece, so that they can be sent again.

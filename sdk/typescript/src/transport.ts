@@ -43,6 +43,8 @@ export type Retry =
 
 /** Calls that move machines take longer than others. */
 export const MOVE_TIMEOUT_MS = 180_000;
+/** Code of the error of a stream that had begun. */
+export const STREAM_BROKEN = "stream_broken";
 const ECHO_DELAY_MS = 200;
 const JITTER_CAPS_SECONDS = [1, 2, 4, 8, 15];
 const NO_SPACE_FLOOR_SECONDS = 0.5;
@@ -98,7 +100,7 @@ export class Transport {
     try {
       yield* readEvents(response.body);
     } catch (cause) {
-      throw failure(cause, options.signal, `the stream ${method} ${path} broke`);
+      throw failure(cause, options.signal, "the stream broke", STREAM_BROKEN);
     }
   }
 
@@ -235,11 +237,11 @@ function coming(error: PandaStackError): boolean {
 }
 
 /** What a broken request fails with: the reason of whoever ended it, or that the network did. */
-function failure(cause: unknown, signal: AbortSignal | undefined, otherwise: string): unknown {
+function failure(cause: unknown, signal: AbortSignal | undefined, otherwise: string, code?: string): unknown {
   if (cause instanceof PandaStackError) return cause;
   if (signal?.aborted) return signal.reason ?? cause;
   const why = cause instanceof Error ? (cause.cause instanceof Error ? cause.cause.message : cause.message) : String(cause);
-  return new NetworkError(`${otherwise}: ${why}`, { cause });
+  return new NetworkError(`${otherwise}: ${why}`, { cause, code });
 }
 
 /** Waits, unless the signal comes first. */

@@ -24,6 +24,17 @@ const EXPORTED = [
   "SchedulesNamespace ServerError SnapshotsAPI SnapshotsNamespace TemplateBuildError VolumesAPI VolumesNamespace default",
 ].flatMap((line) => line.split(" "));
 
+/** Types that it exported. */
+const EXPORTED_TYPES = [
+  "AppCreateOptions AppDomain AppDomainRecord AppInfo AppUpdateOptions BranchOutcome Candidate ClientConfig CreatedToken",
+  "DatabaseCloneOptions DatabaseCreateOptions DatabaseInfo DeploymentInfo EnvVar ExecResult ExecStreamCallbacks Execution",
+  "ExploreOptions ExploreResult FileInfo FunctionCreateOptions FunctionDeployOptions FunctionInfo FunctionMetrics FunctionRun",
+  "FunctionRunInfo FunctionRuntime FunctionUpdateOptions LifecycleInfo LogsOptions MeInfo PreviewRepo PromoteResult Result",
+  "SandboxCreateOptions SandboxForkOptions SandboxForkTreeOptions SandboxInfo ScheduleCreateOptions ScheduleInfo",
+  "ScheduleUpdateOptions SnapshotInfo TemplateBuild TemplateBuildOptions TemplateDockerfileBuildOptions TemplateInfo",
+  "TemplateRegisterOptions TokenInfo VolumeInfo",
+].flatMap((line) => line.split(" "));
+
 /** Methods that its clients had. */
 const METHODS: Record<string, string> = {
   sandboxes: "create list get delete",
@@ -106,7 +117,8 @@ test("what it packs installs in an empty place, runs both ways and has types for
         await sandbox.exec("true", { timeout: 5 });
         return exitCode + exit_code + code + old.memory_mb + lifecycle.ttl_seconds + lifecycle.ttlSeconds;
       }`;
-    const imports = 'import { PandaStack, type Sandbox } from "@pandastack/sdk";';
+    const types = EXPORTED_TYPES.map((name) => `type ${name}`).join(", ");
+    const imports = `import { PandaStack, type Sandbox, ${types} } from "@pandastack/sdk";`;
     await writeFile(join(place, "esm.mts"), imports + typed);
     await writeFile(join(place, "cjs.cts"), imports + typed);
     const compilerOptions = {

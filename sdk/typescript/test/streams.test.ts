@@ -106,6 +106,29 @@ test("a stream that ends early is an interruption, one that says timeout a timeo
   );
 });
 
+test("a connection that breaks in the middle is an interruption, one that never was a network error", async () => {
+  await serving(
+    boxThen((_, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(event("stdout", { chunk: "half" }));
+      setTimeout(() => response.destroy(), 20);
+    }),
+    async ({ client }) => {
+      const sandbox = await client.sandboxes.get("box");
+      const seen: string[] = [];
+      await assert.rejects(sandbox.exec("x", { onStdout: (text) => seen.push(text) }), ExecInterrupted);
+      assert.deepEqual(seen, ["half"]);
+    },
+  );
+  await serving(
+    boxThen((_, response) => void response.destroy()),
+    async ({ client }) => {
+      const sandbox = await client.sandboxes.get("box");
+      await assert.rejects(sandbox.execStream("x"), { name: "NetworkError" });
+    },
+  );
+});
+
 test("leaving the loop closes the connection", async () => {
   let closed: () => void = () => undefined;
   const gone = new Promise<void>((resolve) => (closed = resolve));
