@@ -1,7 +1,7 @@
 // Compiles the package twice, for `import` and for `require`, each with its types.
 
 import { spawnSync } from "node:child_process";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -9,6 +9,8 @@ import { fileURLToPath } from "node:url";
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const tsc = createRequire(import.meta.url).resolve("typescript/bin/tsc");
 
+// Packages carry their licence; the tree has it once.
+copyFileSync(join(root, "..", "..", "LICENSE"), join(root, "LICENSE"));
 rmSync(join(root, "dist"), { recursive: true, force: true });
 for (const [project, directory, type] of [
   ["tsconfig.json", "esm", "module"],

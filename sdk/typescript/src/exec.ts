@@ -2,7 +2,7 @@
 
 import { CommandError, ExecInterrupted, NetworkError, PandaStackError, SandboxTimeout, timeoutOf } from "./errors.js";
 import type { ExecAnswer, ExecRequest } from "./generated.js";
-import { at, STREAM_BROKEN, type Transport } from "./transport.js";
+import { at, STREAM_BROKEN, type Retry, type Transport } from "./transport.js";
 import { view } from "./view.js";
 
 /** How a command is run. */
@@ -88,7 +88,7 @@ export async function exec(
   const follow = onStdout !== undefined || onStderr !== undefined || (timeoutSeconds ?? Infinity) > WAIT_SECONDS_MAX;
   let result: ExecResult;
   if (follow) {
-    result = await new CommandStream(transport, sandboxId, cmd, options).result();
+    result = await new CommandStream(transport, sandboxId, cmd, options, "warmup").result();
   } else {
     try {
       const answer = await transport.request(
@@ -165,11 +165,19 @@ export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number
   readonly #sandboxId: string;
   readonly #cmd: string;
   readonly #options: ExecOptions;
+  readonly #retry: Retry;
   #started = false;
   #result: Promise<ExecResult> | undefined;
 
   /** @internal */
-  constructor(transport: Transport, sandboxId: string, command: string | readonly string[], options: ExecOptions = {}) {
+  constructor(
+    transport: Transport,
+    sandboxId: string,
+    command: string | readonly string[],
+    options: ExecOptions = {},
+    retry: Retry = "echo",
+  ) {
+    this.#retry = retry;
     this.#transport = transport;
     this.#sandboxId = sandboxId;
     this.#cmd = commandLine(command);
@@ -180,14 +188,16 @@ export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number
     if (this.#started) throw new PandaStackError("a command's stream can be read once");
     this.#started = true;
     const { onStdout, onStderr, signal } = this.#options;
-    const stream = this.#transport.events("POST", at("sandboxes", this.#sandboxId, "exec", "stream"), {
-      json: requestOf(this.#cmd, this.#options),
-      signal,
-    });
-    for await (const event of outputEvents(stream)) {
-      if (event.type === "stdout") onStdout?.(event.text);
-      if (event.type === "stderr") onStderr?.(event.text);
-      yield event;
+    const path = at("sandboxes", this.#sandboxId, "exec", "stream");
+    const request = { json: requestOf(this.#cmd, this.#options), signal };
+    try {
+      for await (const event of outputEvents(this.#transport.events("POST", path, request, this.#retry))) {
+        if (event.type === "stdout") onStdout?.(event.text);
+        if (event.type === "stderr") onStderr?.(event.text);
+        yield event;
+      }
+    } catch (error) {
+      throw timeoutOf(error);
     }
   }
 

@@ -93,9 +93,14 @@ export class Transport {
   }
 
   /** Follows a stream of events. */
-  async *events(method: string, path: string, options: RequestOptions = {}): AsyncGenerator<ServerEvent, void, undefined> {
+  async *events(
+    method: string,
+    path: string,
+    options: RequestOptions = {},
+    retry: Retry = "echo",
+  ): AsyncGenerator<ServerEvent, void, undefined> {
     const headers = { accept: "text/event-stream", ...options.headers };
-    const response = await this.open(method, path, { ...options, headers });
+    const response = await this.open(method, path, { ...options, headers }, retry);
     if (response.body === null) return;
     try {
       yield* readEvents(response.body);

@@ -129,6 +129,24 @@ test("a connection that breaks in the middle is an interruption, one that never 
   );
 });
 
+test("exec waits for a sandbox that does not answer yet, also when it follows; execStream does not", async () => {
+  let cold = 1;
+  await serving(
+    boxThen((_, response) =>
+      cold-- > 0
+        ? json(response, 502, { error: "dial: connect: connection refused" })
+        : stream(response, event("exit", { exit_code: 0 })),
+    ),
+    async ({ client, arrived }) => {
+      const sandbox = await client.sandboxes.get("box");
+      assert.equal((await sandbox.exec("true")).exitCode, 0);
+      assert.equal(arrived.length, 3);
+      cold = 1;
+      await assert.rejects(sandbox.execStream("true"), { statusCode: 502 });
+    },
+  );
+});
+
 test("leaving the loop closes the connection", async () => {
   let closed: () => void = () => undefined;
   const gone = new Promise<void>((resolve) => (closed = resolve));
