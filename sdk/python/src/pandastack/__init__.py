@@ -11,25 +11,33 @@
 from __future__ import annotations
 
 from . import sandbox as sandbox  # So that `pandastack.sandbox` is there, as in earlier versions.
+from ._async.apps import AsyncApps
+from ._async.builds import AsyncTemplates
 from ._async.client import AsyncPandaStack
 from ._async.contexts import AsyncCodeContext
+from ._async.databases import AsyncDatabases
 from ._async.default import get_default_async_client, set_default_async_client
 from ._async.exploring import AsyncExploreResult
 from ._async.files import AsyncFilesystem
+from ._async.functions import AsyncFunctions, AsyncSchedules
 from ._async.output import AsyncOutputStream
 from ._async.processes import AsyncProcess, AsyncProcesses
-from ._async.resources import AsyncSandboxes, AsyncSnapshots, AsyncTemplates, AsyncTokens, AsyncVolumes
+from ._async.resources import AsyncSandboxes, AsyncSnapshots, AsyncTokens, AsyncVolumes
 from ._async.sandbox import AsyncSandbox, AsyncSandboxCommands
 from ._async.terminal import AsyncTerminal
 from ._execution import Execution, Result
 from ._retry import CreateRetryEvent
+from ._sync.apps import Apps
+from ._sync.builds import Templates
 from ._sync.client import PandaStack
 from ._sync.contexts import CodeContext
+from ._sync.databases import Databases
 from ._sync.default import get_default_client, set_default_client
 from ._sync.files import Filesystem
+from ._sync.functions import Functions, Schedules
 from ._sync.output import OutputStream
 from ._sync.processes import Process, Processes
-from ._sync.resources import Sandboxes, Snapshots, Templates, Tokens, Volumes
+from ._sync.resources import Sandboxes, Snapshots, Tokens, Volumes
 from ._sync.sandbox import Sandbox, SandboxCommands
 from ._sync.terminal import Terminal
 from ._version import __version__
@@ -78,6 +86,7 @@ from .models import (
     SandboxMetrics,
     Snapshot,
     Template,
+    TemplateBuild,
     Token,
     TransferProgress,
     Version,
@@ -86,7 +95,11 @@ from .models import (
 
 # Names of earlier versions.
 SandboxFilesystem = Filesystem
+AppsAPI = Apps
+DatabasesAPI = Databases
+FunctionsAPI = Functions
 SandboxAPI = Sandboxes
+SchedulesAPI = Schedules
 SnapshotsAPI = Snapshots
 TemplatesAPI = Templates
 TokensAPI = Tokens
@@ -95,9 +108,14 @@ VolumesAPI = Volumes
 __all__ = [
     "APIConnectionError",
     "APITimeoutError",
+    "Apps",
+    "AppsAPI",
+    "AsyncApps",
     "AsyncCodeContext",
+    "AsyncDatabases",
     "AsyncExploreResult",
     "AsyncFilesystem",
+    "AsyncFunctions",
     "AsyncOutputStream",
     "AsyncPandaStack",
     "AsyncProcess",
@@ -105,6 +123,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSandboxCommands",
     "AsyncSandboxes",
+    "AsyncSchedules",
     "AsyncSnapshots",
     "AsyncTemplates",
     "AsyncTerminal",
@@ -126,6 +145,8 @@ __all__ = [
     "ContextInfo",
     "CreateCancelled",
     "CreateRetryEvent",
+    "Databases",
+    "DatabasesAPI",
     "Event",
     "ExecInterrupted",
     "ExecResult",
@@ -135,6 +156,8 @@ __all__ = [
     "FileInfo",
     "FileWritten",
     "Filesystem",
+    "Functions",
+    "FunctionsAPI",
     "GuestMetrics",
     "Health",
     "Lifecycle",
@@ -161,11 +184,14 @@ __all__ = [
     "SandboxMetrics",
     "SandboxTimeout",
     "Sandboxes",
+    "Schedules",
+    "SchedulesAPI",
     "ServerError",
     "Snapshot",
     "Snapshots",
     "SnapshotsAPI",
     "Template",
+    "TemplateBuild",
     "TemplateBuildError",
     "Templates",
     "TemplatesAPI",

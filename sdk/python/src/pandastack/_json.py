@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 
@@ -12,4 +13,4 @@ def as_object(value: Any) -> dict[str, Any]:
 
 def as_list(value: Any) -> list[Any]:
     """A list; empty when it is something else."""
-    return cast("list[Any]", value) if isinstance(value, list) else []  # type: ignore[redundant-cast]
+    return list(cast("Iterable[Any]", value)) if isinstance(value, list) else []

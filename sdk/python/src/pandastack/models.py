@@ -328,6 +328,39 @@ class Template(Model):
 
 
 @dataclass(frozen=True)
+class TemplateBuild(Model):
+    """A template that is being made, or was."""
+
+    id: str = ""
+    name: str = ""
+    #: ``queued``, ``running``, ``done``, ``failed``, or something in between.
+    status: str = ""
+    error: Optional[str] = None
+    started_at: Optional[str] = None
+    ended_at: Optional[str] = None
+    size_mb: Optional[int] = None
+    cpu: Optional[int] = None
+    memory_mb: Optional[int] = None
+    bytes: Optional[int] = None
+    image_ref: Optional[str] = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the template can be used."""
+        return self.status == "done"
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it came to nothing."""
+        return self.status == "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is over."""
+        return self.is_done or self.is_failed
+
+
+@dataclass(frozen=True)
 class Token(Model):
     """An API key. ``token``, the key itself, is there only when it was just made."""
 

@@ -11,7 +11,11 @@ from .._config import resolve
 from .._json import as_list, as_object
 from .._retry import CreateRetryEvent
 from ..models import AuditEntry, BootStats, Health, Me, Version
-from .resources import AsyncSandboxes, AsyncSnapshots, AsyncTemplates, AsyncTokens, AsyncVolumes
+from .apps import AsyncApps
+from .builds import AsyncTemplates
+from .databases import AsyncDatabases
+from .functions import AsyncFunctions, AsyncSchedules
+from .resources import AsyncSandboxes, AsyncSnapshots, AsyncTokens, AsyncVolumes
 from .transport import AsyncTransport
 
 
@@ -58,6 +62,14 @@ class AsyncPandaStack:
         self.volumes = AsyncVolumes(self._transport)
         #: API keys.
         self.tokens = AsyncTokens(self._transport)
+        #: Functions, on servers that have them.
+        self.functions = AsyncFunctions(self._transport)
+        #: Schedules of functions, on servers that have them.
+        self.schedules = AsyncSchedules(self._transport)
+        #: Managed databases, on servers that have them.
+        self.databases = AsyncDatabases(self._transport)
+        #: Apps, on servers that have them.
+        self.apps = AsyncApps(self._transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(base_url={self.base_url!r})"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, List, Optional, Union
 
 from .._config import segment
-from .._json import as_list, as_object
-from .._runtime_async import CancelEvent, sleep
-from ..exceptions import TemplateBuildError
-from ..models import Promotion, SandboxInfo, Snapshot, Template, Token, Volume
+from .._runtime_async import CancelEvent
+from ..models import Promotion, SandboxInfo, Snapshot, Token, Volume
 from .sandbox import AsyncSandbox
-from .transport import AsyncTransport
+from .transport import AsyncTransport, items
 
 if TYPE_CHECKING:
     from .client import AsyncPandaStack
@@ -84,7 +81,7 @@ class AsyncSandboxes:
 
     async def list(self) -> List[AsyncSandbox]:
         """All sandboxes, newest first."""
-        return [self._sandbox(one) for one in _items(await self._transport.request("GET", "/sandboxes"))]
+        return [self._sandbox(one) for one in items(await self._transport.request("GET", "/sandboxes"))]
 
     async def get(self, sandbox_id: str) -> AsyncSandbox:
         """The sandbox of that id."""
@@ -100,7 +97,7 @@ class AsyncSandboxes:
         """Forks a sandbox: see :meth:`AsyncSandbox.fork`."""
         body = None if metadata is None else {"metadata": dict(metadata)}
         answer = await self._transport.create(f"/sandboxes/{segment(sandbox_id)}/fork", body, cancel=cancel)
-        children = _items(answer, "children")
+        children = items(answer, "children")
         child = answer.get("sandbox") or (children[0] if children else answer)
         return self._sandbox(child)
 
@@ -117,7 +114,7 @@ class AsyncSandboxes:
         if metadata is not None:
             body["metadata"] = dict(metadata)
         answer = await self._transport.create(f"/sandboxes/{segment(sandbox_id)}/fork-tree", body, cancel=cancel)
-        return [self._sandbox(one) for one in _items(answer, "children", "items", "sandboxes")]
+        return [self._sandbox(one) for one in items(answer, "children", "items", "sandboxes")]
 
     async def promote(self, sandbox_id: str, *, cleanup_siblings: bool = False, tree_id: Optional[str] = None) -> Promotion:
         """Makes a child of a fork independent: see :meth:`AsyncSandbox.promote`."""
@@ -145,7 +142,7 @@ class AsyncSnapshots:
     async def list(self, *, sandbox_id: Optional[str] = None) -> List[Snapshot]:
         """All snapshots, or those of a sandbox; newest first."""
         answer = await self._transport.request("GET", "/snapshots", params={"sandbox_id": sandbox_id})
-        return [Snapshot.from_dict(one) for one in _items(answer, "snapshots")]
+        return [Snapshot.from_dict(one) for one in items(answer, "snapshots")]
 
     async def get(self, snapshot_id: str) -> Snapshot:
         """The snapshot of that id."""
@@ -156,41 +153,6 @@ class AsyncSnapshots:
         await self._transport.request(
             "DELETE", f"/snapshots/{segment(snapshot_id)}", timeout=self._transport.machine_patience()
         )
-
-
-class AsyncTemplates:
-    """Templates: ``client.templates``."""
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self._transport = transport
-
-    async def list(self) -> List[Template]:
-        """All templates."""
-        return [Template.from_dict(one) for one in _items(await self._transport.request("GET", "/templates"))]
-
-    async def get(self, name: str) -> Template:
-        """The template of that name."""
-        return Template.from_dict(await self._transport.request("GET", f"/templates/{segment(name)}"))
-
-    async def prepare(self, name: str) -> Template:
-        """Starts preparing a template ahead of its first use, unless it is ready. Does not wait: see :meth:`wait`."""
-        return Template.from_dict(await self._transport.request("POST", f"/templates/{segment(name)}/prepare"))
-
-    async def wait(self, name: str, timeout_seconds: float = 600.0) -> Template:
-        """Waits until a template is ready.
-
-        :raises TemplateBuildError: when it is not ready after that long, or nobody prepares it any more.
-        """
-        deadline = time.monotonic() + timeout_seconds
-        while True:
-            template = await self.get(name)
-            if template.status == "ready":
-                return template
-            if template.status != "preparing":
-                raise TemplateBuildError(f"template {name} is {template.status}", build=template)
-            if time.monotonic() >= deadline:
-                raise TemplateBuildError(f"template {name} is not ready: {template.progress}", build=template)
-            await sleep(1.0)
 
 
 class AsyncVolumes:
@@ -208,7 +170,7 @@ class AsyncVolumes:
 
     async def list(self) -> List[Volume]:
         """All volumes."""
-        return [Volume.from_dict(one) for one in _items(await self._transport.request("GET", "/volumes"))]
+        return [Volume.from_dict(one) for one in items(await self._transport.request("GET", "/volumes"))]
 
     async def get(self, name: str) -> Volume:
         """The volume of that name."""
@@ -244,7 +206,7 @@ class AsyncTokens:
 
     async def list(self) -> List[Token]:
         """All keys, without the keys themselves."""
-        return [Token.from_dict(one) for one in _items(await self._transport.request("GET", "/me/tokens"))]
+        return [Token.from_dict(one) for one in items(await self._transport.request("GET", "/me/tokens"))]
 
     async def revoke(self, prefix: str) -> None:
         """Makes a key useless."""
@@ -253,12 +215,3 @@ class AsyncTokens:
 
 #: What a sandbox is made from when nothing is said.
 DEFAULT_TEMPLATE = "code-interpreter"
-
-
-def _items(answer: Any, *names: str) -> List[Any]:
-    """A list, whether it stands alone or in an object."""
-    for name in (*names, "items"):
-        found = as_object(answer).get(name)
-        if isinstance(found, list):
-            return as_list(found)
-    return as_list(answer)

@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional, Union
 import httpx
 
 from .._config import Config
+from .._json import as_list, as_object
 from .._retry import (
     ECHO_DELAY,
     ECHO_METHODS,
@@ -191,6 +192,21 @@ class AsyncTransport:
         finally:
             await response.aclose()
 
+    async def lines(self, path: str, params: Mapping[str, Any], timeout: float) -> AsyncIterator[str]:
+        """The lines of a log that is a stream of events, until its end."""
+        response = await self.open(
+            "GET", path, params=params, headers={"Accept": "text/event-stream"}, timeout=self.patience(timeout)
+        )
+        async for event in self.events(response):
+            if event.event == "done" or (event.event == "" and event.data == "end"):
+                return
+            yield event.data
+
+    async def send_form(self, path: str, form: Mapping[str, str], files: Optional[Mapping[str, Any]]) -> Any:
+        """Sends a form: with files in parts, without any as one."""
+        response = await self._attempt("POST", path, form=form, files=files, timeout=self.machine_patience())
+        return await self._decoded(response)
+
     async def socket(self, path: str, params: Mapping[str, Any]) -> Socket:
         """Opens a WebSocket."""
         url = str(httpx.URL(self.config.socket_url(path), params={key: str(value) for key, value in params.items()}))
@@ -227,6 +243,8 @@ class AsyncTransport:
         headers: Optional[Mapping[str, str]] = None,
         timeout: Optional[httpx.Timeout] = None,
         root: bool = False,
+        form: Optional[Mapping[str, str]] = None,
+        files: Optional[Mapping[str, Any]] = None,
     ) -> httpx.Response:
         request = self._http.build_request(
             method,
@@ -234,6 +252,8 @@ class AsyncTransport:
             json=None if json is None else dict(json),
             params=None if params is None else {key: value for key, value in params.items() if value is not None},
             content=None if body is None else body(),
+            data=form,
+            files=files or None,
             headers={"Accept": "application/json", **self._headers(), **(headers or {})},
             timeout=self.patience(self.timeout) if timeout is None else timeout,
         )
@@ -255,6 +275,15 @@ class AsyncTransport:
             request_id=response.headers.get("x-request-id"),
             retry_after=parse_retry_after(response.headers.get("retry-after")),
         )
+
+
+def items(answer: Any, *names: str) -> list[Any]:
+    """A list, whether it stands alone or in an object."""
+    for name in (*names, "items"):
+        found = as_object(answer).get(name)
+        if isinstance(found, list):
+            return as_list(found)
+    return as_list(answer)
 
 
 def _unreachable(error: Exception) -> ConnectionError:

@@ -12,7 +12,11 @@ from .._config import resolve
 from .._json import as_list, as_object
 from .._retry import CreateRetryEvent
 from ..models import AuditEntry, BootStats, Health, Me, Version
-from .resources import Sandboxes, Snapshots, Templates, Tokens, Volumes
+from .apps import Apps
+from .builds import Templates
+from .databases import Databases
+from .functions import Functions, Schedules
+from .resources import Sandboxes, Snapshots, Tokens, Volumes
 from .transport import Transport
 
 
@@ -59,6 +63,14 @@ class PandaStack:
         self.volumes = Volumes(self._transport)
         #: API keys.
         self.tokens = Tokens(self._transport)
+        #: Functions, on servers that have them.
+        self.functions = Functions(self._transport)
+        #: Schedules of functions, on servers that have them.
+        self.schedules = Schedules(self._transport)
+        #: Managed databases, on servers that have them.
+        self.databases = Databases(self._transport)
+        #: Apps, on servers that have them.
+        self.apps = Apps(self._transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(base_url={self.base_url!r})"
