@@ -42,7 +42,11 @@ const CRATES: [Crate; 20] = [
     of("network", 1, &["domain"]),
     of("storage", 1, &["domain"]),
     of("store", 1, &["domain"]),
-    of("node", 2, &["domain", "guest-link", "image", "interpreter", "machine", "memory", "network", "storage"]),
+    of(
+        "node",
+        2,
+        &["domain", "guest-link", "image", "interpreter", "machine", "memory", "network", "storage"],
+    ),
     of(
         "control",
         3,

@@ -128,8 +128,8 @@ impl QemuVm {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
         let pid = self.process.identity().pid;
         let memory = memory::GuestMemory::find(pid, &target.base).map_err(|error| failed(error.into()))?;
-        let captured = memory::capture(&memory, &target.copy, target.write_out)
-            .map_err(|error| failed(error.into()))?;
+        let captured =
+            memory::capture(&memory, &target.copy, target.write_out).map_err(|error| failed(error.into()))?;
         Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
     }
 }
