@@ -63,7 +63,11 @@ class Server:
             def log_message(self, *arguments: object) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Quiet(ThreadingHTTPServer):
+            def handle_error(self, *arguments: object) -> None:
+                """A client that hangs up is what some tests are about."""
+
+        self._http = Quiet(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
