@@ -3,7 +3,7 @@
 import { CommandError, ExecInterrupted, NetworkError, PandaStackError, SandboxTimeout, timeoutOf } from "./errors.js";
 import type { ExecAnswer, ExecRequest } from "./generated.js";
 import { at, STREAM_BROKEN, type Retry, type Transport } from "./transport.js";
-import { view } from "./view.js";
+import { view, type Whole } from "./view.js";
 
 /** How a command is run. */
 export interface ExecOptions {
@@ -71,7 +71,7 @@ export function quote(word: string): string {
   return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
-function requestOf(cmd: string, options: ExecOptions): ExecRequest {
+function requestOf(cmd: string, options: ExecOptions): Whole<ExecRequest> {
   const { timeoutSeconds, cwd, env, stdin, user } = options;
   return { cmd, timeout_seconds: timeoutSeconds, cwd, env, stdin, user };
 }

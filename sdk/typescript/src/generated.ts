@@ -152,6 +152,8 @@ export interface CreatePreview {
 
 /** A sandbox to make. */
 export interface CreateSandbox {
+  /** Size of its root disk in GiB, at least that of what it starts from; 0 or absent: the same. */
+  disk_gb?: number | undefined;
   /** Variables of every command. Never shown again. */
   env?: Record<string, string> | undefined;
   /** A snapshot to start from. */

@@ -3,7 +3,7 @@
 import { NetworkError } from "./errors.js";
 import type { AddPort, CreatePreview, PortInfo, PreviewLink } from "./generated.js";
 import { at, type Transport } from "./transport.js";
-import { listIn, view } from "./view.js";
+import { listIn, view, type Whole } from "./view.js";
 
 /** How a link is made. */
 export interface PreviewOptions {
@@ -33,7 +33,7 @@ export class Ports {
 
   /** Names a port, whether or not something listens on it yet. */
   async add(port: number, label?: string): Promise<PortInfo> {
-    const body: AddPort = { port, label };
+    const body: Whole<AddPort> = { port, label };
     const path = at("sandboxes", this.#sandboxId, "ports");
     return view<PortInfo>(await this.#transport.request("POST", path, { json: body }));
   }
@@ -45,7 +45,7 @@ export class Ports {
 
   /** Makes a link to a port that works without a key, for a while. */
   async preview(port: number, options: PreviewOptions = {}): Promise<PreviewLink> {
-    const body: CreatePreview = { port, ttl_seconds: options.ttlSeconds, paths: options.paths };
+    const body: Whole<CreatePreview> = { port, ttl_seconds: options.ttlSeconds, paths: options.paths };
     const path = at("sandboxes", this.#sandboxId, "preview-token");
     return view<PreviewLink>(await this.#transport.request("POST", path, { json: body }));
   }

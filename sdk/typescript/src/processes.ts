@@ -4,7 +4,7 @@ import { collect, outputEvents, type ExecResult, type OutputEvent } from "./exec
 import { NetworkError, NotFoundError, PandaStackError } from "./errors.js";
 import type { ProcessInfo, ProcessInput, ProcessSignal, SignalName, StartProcess } from "./generated.js";
 import { at, pause, type Transport } from "./transport.js";
-import { listIn, view } from "./view.js";
+import { listIn, view, type Whole } from "./view.js";
 
 /** How a process is started. */
 export interface StartOptions {
@@ -163,8 +163,8 @@ export class Processes {
   /** Starts a process and does not wait for it. A string is a line for the shell; a list is a program and its arguments. */
   async start(command: string | readonly string[], options: StartOptions = {}): Promise<Process> {
     const { tag, cwd, env, user, stdin, timeoutSeconds, signal } = options;
-    const what = typeof command === "string" ? { cmd: command } : { argv: [...command] };
-    const body: StartProcess = { ...what, tag, cwd, env, user, stdin, timeout_seconds: timeoutSeconds };
+    const what = typeof command === "string" ? { cmd: command, argv: undefined } : { cmd: undefined, argv: [...command] };
+    const body: Whole<StartProcess> = { ...what, tag, cwd, env, user, stdin, timeout_seconds: timeoutSeconds };
     const path = at("sandboxes", this.#sandboxId, "processes");
     return this.#made(await this.#transport.request("POST", path, { json: body, signal }, "warmup"));
   }

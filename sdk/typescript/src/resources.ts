@@ -10,7 +10,7 @@ import type {
   VolumeInfo,
 } from "./generated.js";
 import { at, MOVE_TIMEOUT_MS, type Transport } from "./transport.js";
-import { listIn, view } from "./view.js";
+import { listIn, view, type Whole } from "./view.js";
 
 /** Snapshots: instants of sandboxes, memory and disk. They outlive them. */
 export class SnapshotsAPI {
@@ -68,7 +68,7 @@ export class VolumesAPI {
 
   /** Makes one. */
   async create(options: VolumeOptions): Promise<VolumeInfo> {
-    const body: CreateVolume = { name: options.name, size_mb: options.sizeMb ?? options.size_mb };
+    const body: Whole<CreateVolume> = { name: options.name, size_mb: options.sizeMb ?? options.size_mb };
     const request = { json: body, timeoutMs: this.#patience() };
     return view<VolumeInfo>(await this.#transport.request("POST", "/volumes", request));
   }
@@ -85,7 +85,7 @@ export class VolumesAPI {
 
   /** Makes one larger. Volumes only grow. */
   async resize(name: string, sizeMb: number): Promise<VolumeInfo> {
-    const body: PatchVolume = { size_mb: sizeMb };
+    const body: Whole<PatchVolume> = { size_mb: sizeMb };
     const request = { json: body, timeoutMs: this.#patience() };
     return view<VolumeInfo>(await this.#transport.request("PATCH", at("volumes", name), request));
   }
@@ -127,7 +127,7 @@ export class TokensAPI {
   /** Makes one. The answer is the only time the key is shown. */
   async create(options: string | TokenOptions = {}): Promise<CreatedToken> {
     const { label, expiresInDays, scope } = typeof options === "string" ? ({ label: options } as TokenOptions) : options;
-    const body: CreateToken = { label, expires_in_days: expiresInDays, scope };
+    const body: Whole<Omit<CreateToken, "name">> = { label, expires_in_days: expiresInDays, scope };
     return view<CreatedToken>(await this.#transport.request("POST", "/me/tokens", { json: body }));
   }
 

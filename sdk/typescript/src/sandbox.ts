@@ -33,7 +33,7 @@ import { Processes, type Process, type StartOptions } from "./processes.js";
 import type { SandboxCreateOptions } from "./sandboxes.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { at, MOVE_TIMEOUT_MS, type Transport } from "./transport.js";
-import { listIn, view } from "./view.js";
+import { listIn, view, type Whole } from "./view.js";
 
 /** How a sandbox is forked. */
 export interface SandboxForkOptions {
@@ -164,7 +164,8 @@ export class Sandbox {
 
   /** Changes metadata, variables or network access. */
   async update(change: SandboxChange): Promise<this> {
-    const body: PatchSandbox = change;
+    const { metadata, env, network } = change;
+    const body: Whole<PatchSandbox> = { metadata, env, network };
     this.#info = view<SandboxInfo>(await this.#transport.request("PATCH", this.#path(), { json: body }));
     return this;
   }
@@ -196,7 +197,7 @@ export class Sandbox {
     options: { timeoutSeconds?: number; signal?: AbortSignal } = {},
   ): Promise<ExecResult> {
     const { timeoutSeconds = 30, signal } = options;
-    const body: RunOnce = {
+    const body: Whole<RunOnce> = {
       language: language === "shell" ? "sh" : language,
       code,
       timeout_ms: Math.round(timeoutSeconds * 1000),
@@ -216,7 +217,7 @@ export class Sandbox {
   /** Makes an interpreter that keeps its state from cell to cell. */
   async createCodeContext(options: string | ContextOptions = {}): Promise<CodeContext> {
     const { language, cwd } = typeof options === "string" ? ({ language: options } as ContextOptions) : options;
-    const body: CreateContext = { language: named(language ?? "python"), cwd };
+    const body: Whole<CreateContext> = { language: named(language ?? "python"), cwd };
     const request = { json: body, timeoutMs: this.#patience() };
     const answer = await this.#transport.request("POST", this.#path("repl", "sessions"), request, "warmup");
     return new CodeContext(this.#transport, this.id, view<ContextInfo>(answer));
@@ -262,7 +263,7 @@ export class Sandbox {
 
   /** Changes how long it may idle, and what then happens. */
   async setLifecycle(change: { ttlSeconds?: number; persistent?: boolean }): Promise<LifecycleInfo> {
-    const body: PatchLifecycle = { ttl_seconds: change.ttlSeconds, persistent: change.persistent };
+    const body: Whole<PatchLifecycle> = { ttl_seconds: change.ttlSeconds, persistent: change.persistent };
     const answer = await this.#transport.request("PATCH", this.#path("lifecycle"), { json: body });
     const lifecycle = view<LifecycleInfo>(answer);
     Object.assign(this.#info, { ttlSeconds: lifecycle.ttlSeconds, persistent: lifecycle.persistent });
@@ -311,7 +312,7 @@ export class Sandbox {
 
   /** Keeps this child of a fork; with `cleanupSiblings` the others are deleted. */
   async promote(options: { cleanupSiblings?: boolean | undefined; treeId?: string | undefined } = {}): Promise<PromoteResult> {
-    const body: PromoteRequest = { cleanup_siblings: options.cleanupSiblings ?? false, tree_id: options.treeId };
+    const body: Whole<PromoteRequest> = { cleanup_siblings: options.cleanupSiblings ?? false, tree_id: options.treeId };
     const request = { json: body, timeoutMs: this.#patience() };
     return view<PromoteResult>(await this.#transport.request("POST", this.#path("promote"), request));
   }

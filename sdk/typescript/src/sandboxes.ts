@@ -4,7 +4,7 @@ import type { Client } from "./client.js";
 import type { CreateSandbox, NetworkMode, SandboxInfo } from "./generated.js";
 import { Sandbox } from "./sandbox.js";
 import { at, MOVE_TIMEOUT_MS, type Transport } from "./transport.js";
-import { listIn, view } from "./view.js";
+import { listIn, view, type Whole } from "./view.js";
 
 /** How a sandbox is made. */
 export interface SandboxCreateOptions {
@@ -24,12 +24,16 @@ export interface SandboxCreateOptions {
   network?: NetworkMode | undefined;
   /** Volumes to attach, as `/dev/vdb`, `/dev/vdc`, … in this order. */
   volumes?: readonly { name: string; readOnly?: boolean | undefined; read_only?: boolean | undefined }[] | undefined;
+  /** Size of its root disk in GiB, at least that of what it starts from; the same when absent. */
+  diskGb?: number | undefined;
   /** How long to wait for it. */
   timeoutMs?: number | undefined;
   /** Ends the waiting. A sandbox that comes to be nevertheless goes by its time to live. */
   signal?: AbortSignal | undefined;
   /** @deprecated Use `fromSnapshot`. */
   from_snapshot?: string | undefined;
+  /** @deprecated Use `diskGb`. */
+  disk_gb?: number | undefined;
   /** @deprecated Use `ttlSeconds`. */
   ttl_seconds?: number | undefined;
   /** @deprecated Has no effect: templates say how large machines are. */
@@ -63,7 +67,7 @@ export class SandboxesAPI {
    */
   async create(options: SandboxCreateOptions = {}): Promise<Sandbox> {
     const from = options.fromSnapshot ?? options.from_snapshot;
-    const body: CreateSandbox = {
+    const body: Whole<CreateSandbox> = {
       template: options.template ?? (from === undefined ? TEMPLATE : undefined),
       from_snapshot: from,
       ttl_seconds: options.ttlSeconds ?? options.ttl_seconds,
@@ -71,6 +75,7 @@ export class SandboxesAPI {
       metadata: options.metadata,
       env: options.env,
       network: options.network,
+      disk_gb: options.diskGb ?? options.disk_gb,
       volumes: options.volumes?.map(({ name, readOnly, read_only }) => ({ name, read_only: readOnly ?? read_only })),
     };
     const timeoutMs = options.timeoutMs ?? Math.max(this.#transport.settings.timeoutMs, MOVE_TIMEOUT_MS);

@@ -15,6 +15,9 @@ export type Given<Wire> = { [Key in keyof Wire as CamelCase<Key & string>]?: Wir
   [Key in keyof Wire]?: Wire[Key] | undefined;
 };
 
+/** A request with nothing forgotten: what the server learns to take, the compiler asks for. */
+export type Whole<Wire> = { [Key in keyof Required<Wire>]: Wire[Key] | undefined };
+
 /** Of answers that the generated types do not cover. */
 const FREE = new Set([...FREE_MEMBERS, "env", "meta"]);
 

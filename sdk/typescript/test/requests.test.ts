@@ -25,7 +25,7 @@ test("a request carries the key and a body that leaves out what is absent", asyn
   await serving(
     (_, response) => json(response, 201, sandboxBody()),
     async ({ client, arrived }) => {
-      const sandbox = await client.sandboxes.create({ template: "minimal", ttlSeconds: 60, volumes: [{ name: "data" }] });
+      const sandbox = await client.sandboxes.create({ template: "minimal", ttlSeconds: 60, volumes: [{ name: "data" }], diskGb: 9 });
       assert.equal(sandbox.id, "box");
       const [request] = arrived;
       assert.equal(`${request?.method} ${request?.path}`, "POST /v1/sandboxes");
@@ -34,6 +34,7 @@ test("a request carries the key and a body that leaves out what is absent", asyn
         template: "minimal",
         ttl_seconds: 60,
         volumes: [{ name: "data" }],
+        disk_gb: 9,
       });
     },
   );
