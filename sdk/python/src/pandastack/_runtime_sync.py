@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Callable, Optional, Protocol, TypeVar, Union
 
 import websockets.exceptions
 import websockets.sync.client
+import websockets.sync.connection
 
 from ._sockets import SOCKET_ERRORS, socket_error
 
@@ -104,7 +105,7 @@ def pieces_of(file: BinaryIO, most: Optional[int], size: int) -> Iterator[bytes]
 class Socket:
     """A WebSocket."""
 
-    def __init__(self, stack: ExitStack, connection: websockets.sync.client.ClientConnection) -> None:
+    def __init__(self, stack: ExitStack, connection: websockets.sync.connection.Connection) -> None:
         self._stack = stack
         self._connection = connection
 
