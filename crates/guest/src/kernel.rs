@@ -46,6 +46,14 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether nobody is at the other end.
+pub(crate) fn is_hung_up(descriptor: &impl AsFd) -> bool {
+    let mut asked = libc::pollfd { fd: descriptor.as_fd().as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: the kernel reads and writes one `pollfd`.
+    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    answered > 0 && asked.revents & libc::POLLHUP != 0
+}
+
 /// A counter that can be waited for.
 pub(crate) fn event_counter() -> io::Result<File> {
     // SAFETY: no pointers.

@@ -86,6 +86,9 @@ pub async fn a_restored_machine_is_saved_and_restored(fixture: &Fixture) -> Resu
     Ok(())
 }
 
+/// Hosts that follow each other.
+const HOSTS: usize = 200;
+
 /// A record leads to the machine again, and never to another process.
 pub async fn a_machine_is_found_again(fixture: &Fixture) -> Result<()> {
     let machine = fixture.restore(fixture.booted_state().await?).await?;
@@ -102,7 +105,14 @@ pub async fn a_machine_is_found_again(fixture: &Fixture) -> Result<()> {
     let found = fixture.engine.attach(&read, &place).await.context("attach")?;
     ensure!(found.state().await? == VmState::Running);
     let again = Machine::new(found, place.clone(), memory, disk);
-    let link = again.open_link(Opening::Reattach, ANSWER_PATIENCE).await?;
+    let mut link = again.open_link(Opening::Reattach, ANSWER_PATIENCE).await?;
+    // One host after the other, each before the guest can have heard that the last one went.
+    for round in 0..HOSTS {
+        let answer = tokio::time::timeout(ANSWER_PATIENCE, link.ping()).await;
+        answer.with_context(|| format!("host {round} is not served"))??;
+        drop(link);
+        link = again.open_link(Opening::Reattach, ANSWER_PATIENCE).await?;
+    }
     ensure!(shell(&link, "cat /run/mine").await? == "mine");
     let (state, _) = again.save(&link, Origin::Restored).await.context("save a machine found again")?;
     let child = fixture.restore(&state).await?;

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use guest_link::frame::Decoder;
 
@@ -11,6 +12,9 @@ use crate::kernel;
 
 /// What one turn of the event loop reads.
 const READ_BYTES_PER_TURN: usize = 256 * 1024;
+/// How often, and how long after each other, it is looked whether a host that went has been replaced.
+const HOST_LOOKS: u32 = 5;
+const HOST_LOOK: Duration = Duration::from_millis(5);
 
 pub(super) struct Port {
     file: File,
@@ -120,6 +124,19 @@ impl Port {
         self.out.clear();
         self.written = 0;
         true
+    }
+
+    /// Whether the host that went was replaced by another at once: the kernel hears of both in one breath, but this program runs
+    /// before all others and may look in between.
+    pub(super) fn has_a_new_host(&mut self) -> bool {
+        for _ in 0..HOST_LOOKS {
+            std::thread::sleep(HOST_LOOK);
+            if !kernel::is_hung_up(&self.file) {
+                self.readable = true;
+                return true;
+            }
+        }
+        false
     }
 
     /// Forgets what was not written: nobody waits for it.

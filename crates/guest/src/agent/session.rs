@@ -34,13 +34,18 @@ impl Agent {
             match self.port.receive(decoder) {
                 Received::Bytes => self.take_frames(decoder),
                 Received::Nothing => return Flow::Goes,
+                Received::HungUp if self.hangup == Hangup::Exit => {
+                    self.end_session();
+                    return Flow::Ended;
+                }
+                // A port may hand over a new host's first bytes before it says that there is a new host, and even before it says
+                // that the old one went: what went is then not whom the session is with.
                 Received::HungUp => {
-                    // A port may hand over a new host's first bytes before it says that there is a new host.
-                    if self.port.connected {
+                    if self.port.connected && !self.port.has_a_new_host() {
                         self.port.connected = false;
                         self.end_session();
                     }
-                    return if self.hangup == Hangup::Exit { Flow::Ended } else { Flow::Goes };
+                    return Flow::Goes;
                 }
             }
         }
