@@ -56,14 +56,16 @@ impl Driver {
         let cells = directory.path().join("cells");
         std::fs::create_dir(&cells).unwrap();
         let words = kernel.command(program, &file.to_string_lossy(), &cells.to_string_lossy());
-        let child = Command::new(&words[0])
-            .args(&words[1..])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .current_dir(directory.path())
-            .process_group(0)
-            .spawn();
+        let there =
+            Command::new(&words[0]).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        // Whoever started the tests may have them ignore interrupts, as shells do with what runs in the background, and then neither
+        // bash nor Node.js could be interrupted. In a guest nothing is ignored.
+        let child = there.and_then(|_| {
+            let mut command = Command::new("env");
+            command.arg("--default-signal=INT").args(&words);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.current_dir(directory.path()).process_group(0).spawn()
+        });
         let mut child = match child {
             Ok(child) => child,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
