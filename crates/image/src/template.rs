@@ -30,24 +30,9 @@ pub struct TemplateSpec {
     pub memory_mib: u32,
     /// Programs to run once before the snapshot is taken, each a list of arguments.
     pub warm: Vec<Vec<String>>,
-    /// Programs that are left running in the snapshot. Every sandbox has its own copy of them.
-    #[serde(default)]
-    pub running: Vec<RunningProgram>,
     /// Kernels of code contexts that are left running in the snapshot, for the first context of each sandbox.
     #[serde(default)]
     pub kernels: Vec<WarmKernel>,
-}
-
-/// A program that is left running in the snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunningProgram {
-    /// Its name among the processes of a sandbox.
-    pub name: String,
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Tried until it succeeds; then the program is ready.
-    pub ready: Vec<String>,
 }
 
 /// A kernel that is left running in the snapshot.
@@ -115,9 +100,7 @@ mod tests {
     fn templates_are_within_bounds_and_survive_being_written_down() {
         for template in catalogue() {
             template.rootfs.check().unwrap();
-            let commands =
-                template.warm.iter().chain(template.running.iter().map(|program| &program.command));
-            for command in commands.chain(template.running.iter().map(|program| &program.ready)) {
+            for command in &template.warm {
                 assert!(command[0].starts_with('/'), "{}: {command:?}", template.name);
             }
             assert!(!template.summary.is_empty());

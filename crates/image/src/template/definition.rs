@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{RunningProgram, TemplateSpec, WarmKernel};
+use super::{TemplateSpec, WarmKernel};
 use crate::rootfs::{
     DiskSize, ExactVersion, FileSpec, GuestPath, HostCertificates, NpmPackage, PackageName, PackageSources,
     PythonPackage, RootfsSpec, SpecError, SuiteName, UserSpec, host_suite,
@@ -87,7 +87,6 @@ struct Definition {
 struct Install {
     debian: Vec<PackageName>,
     node: Option<ExactVersion>,
-    go: Option<ExactVersion>,
     python: Vec<PythonPackage>,
     npm: Vec<NpmPackage>,
     folders: Vec<GuestPath>,
@@ -115,7 +114,6 @@ impl TextFile {
 #[serde(deny_unknown_fields, default)]
 struct Bake {
     warm: Vec<Vec<String>>,
-    running: Vec<RunningProgram>,
     kernels: Vec<WarmKernel>,
 }
 
@@ -164,7 +162,6 @@ pub(super) fn parse_all(
             vcpus: definition.vcpus,
             memory_mib: definition.memory_mib,
             warm: definition.bake.warm,
-            running: definition.bake.running,
             kernels: definition.bake.kernels,
         });
     }
@@ -183,7 +180,6 @@ impl Install {
         self.debian.sort();
         self.debian.dedup();
         self.node = more.node.or(self.node);
-        self.go = more.go.or(self.go);
         self.python.extend(more.python);
         self.npm.extend(more.npm);
         self.folders.extend(more.folders);
@@ -205,7 +201,6 @@ impl Install {
             sources: PackageSources::Host,
             packages: self.debian,
             node: self.node,
-            go: self.go,
             python: self.python,
             npm: self.npm,
             size: DiskSize::from_bytes(disk_gib.saturating_mul(1 << 30))?,
@@ -239,8 +234,8 @@ mod tests {
             [[install.files]]\npath = '/etc/x'\ntext = 'hi'\n\
             [[bake.kernels]]\nlanguage = 'python'\npreload = 'import numpy'\n";
         let small = format!("from = 'p'\n{SMALL}");
-        let both = parse_all(&[("p", "[install]\ngo = '1.2.3'\n")], &[("a", &small), ("b", text)]).unwrap();
-        assert!(both[1].rootfs.go.is_some() && both.len() == 2);
+        let both = parse_all(&[("p", "[install]\nnode = '1.2.3'\n")], &[("a", &small), ("b", text)]).unwrap();
+        assert!(both[1].rootfs.node.is_some() && both.len() == 2);
         let names: Vec<_> = both[1].rootfs.packages.iter().map(|name| name.as_str()).collect();
         assert_eq!(names, ["curl", "git"]);
         assert_eq!((both[1].vcpus, both[1].rootfs.size.mib()), (2, 2048));
