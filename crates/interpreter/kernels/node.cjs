@@ -392,6 +392,19 @@ process.exit = (code) => {
   throw new ExitRequest(code === undefined ? process.exitCode || 0 : Number(code) || 0);
 };
 
+// Written at once and without a stream's own bookkeeping: an interrupt that ends a cell inside of it would leave the stream
+// waiting for ever for a write to finish.
+for (const [stream, fd] of [[process.stdout, 1], [process.stderr, 2]]) {
+  stream.setMaxListeners(0);
+  stream.write = (data, encoding, callback) => {
+    const bytes = typeof data === 'string' ? Buffer.from(data, typeof encoding === 'string' ? encoding : 'utf8') : data;
+    writeAll(fd, bytes);
+    const done = typeof encoding === 'function' ? encoding : callback;
+    if (typeof done === 'function') process.nextTick(done);
+    return true;
+  };
+}
+
 // Holds the value that a cell came to, on its way out of the inspector.
 let carried;
 const carryName = '__pandastack_carry__';

@@ -15,8 +15,9 @@ pub const QUEUE_MAX: usize = 32;
 /// longer is reported as busy.
 pub const BEGIN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long an interrupted cell may take to stop. Then the context's processes are killed and its state is lost.
-pub const INTERRUPT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long an interrupted cell may take to stop. Then it is interrupted once more, since Node.js loses a signal that comes just
+/// as the part of a cell before its first `await` ends; and then the context's processes are killed and its state is lost.
+pub const INTERRUPT_PATIENCE: Duration = Duration::from_millis(2500);
 
 /// How long a kernel that was left running may take to become a context's. Then one is started afresh.
 pub const ADOPT_PATIENCE: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 //! ```text
 //! Waiting ── begin mark ──► Running ── end marks ──► Over
 //!    │                        │ deadline                ▲
-//!    └ deadline: withdrawn    └► Interrupted ── end marks, or killed after a grace
+//!    └ deadline: withdrawn    └► Interrupted, twice ── end marks, or killed after a grace
 //! ```
 
 use std::collections::VecDeque;
@@ -74,18 +74,33 @@ enum Ready {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    Waiting { until: Instant },
-    Running { since: Instant, until: Instant },
-    Interrupted { since: Instant, until: Instant },
+    Waiting {
+        until: Instant,
+    },
+    Running {
+        since: Instant,
+        until: Instant,
+    },
+    /// Interrupted once, and once more when `until` passes.
+    Interrupted {
+        since: Instant,
+        until: Instant,
+    },
+    /// Interrupted for the last time; killed when `until` passes.
+    Insisted {
+        since: Instant,
+        until: Instant,
+    },
     Over,
 }
 
 impl Phase {
     fn until(self) -> Instant {
         match self {
-            Phase::Waiting { until } | Phase::Running { until, .. } | Phase::Interrupted { until, .. } => {
-                until
-            }
+            Phase::Waiting { until }
+            | Phase::Running { until, .. }
+            | Phase::Interrupted { until, .. }
+            | Phase::Insisted { until, .. } => until,
             Phase::Over => Instant::now(),
         }
     }
@@ -318,7 +333,7 @@ impl Run {
                 self.say(channel, rest);
                 if let (Some((exit, count)), Some(_)) = (self.stdout.end, self.stderr.end) {
                     let ending = match self.phase {
-                        Phase::Interrupted { .. } => {
+                        Phase::Interrupted { .. } | Phase::Insisted { .. } => {
                             Ending::TimedOut { timeout: self.timeout, context: ContextState::Kept }
                         }
                         _ => Ending::Finished,
@@ -341,7 +356,9 @@ impl Run {
 
     fn end(&mut self, ending: Ending, exit: i32, count: u64) {
         let duration = match self.phase {
-            Phase::Running { since, .. } | Phase::Interrupted { since, .. } => since.elapsed(),
+            Phase::Running { since, .. }
+            | Phase::Interrupted { since, .. }
+            | Phase::Insisted { since, .. } => since.elapsed(),
             Phase::Waiting { .. } | Phase::Over => Duration::ZERO,
         };
         self.phase = Phase::Over;
@@ -358,9 +375,13 @@ impl Run {
             }
             Phase::Running { since, .. } => {
                 self.phase = Phase::Interrupted { since, until: Instant::now() + INTERRUPT_PATIENCE };
-                step(context::interrupt(&self.link, self.process.id())).await?.map_err(RunError::Guest)
+                self.interrupt().await
             }
-            Phase::Interrupted { .. } => {
+            Phase::Interrupted { since, .. } => {
+                self.phase = Phase::Insisted { since, until: Instant::now() + INTERRUPT_PATIENCE };
+                self.interrupt().await
+            }
+            Phase::Insisted { .. } => {
                 step(context::kill(&self.link, self.process.id())).await?.map_err(RunError::Guest)?;
                 let ending = Ending::TimedOut { timeout: self.timeout, context: ContextState::Lost };
                 self.end(ending, ExitStatus::Signal(9).shell_code(), 0);
@@ -368,6 +389,10 @@ impl Run {
             }
             Phase::Over => Ok(()),
         }
+    }
+
+    async fn interrupt(&self) -> Result<(), RunError> {
+        step(context::interrupt(&self.link, self.process.id())).await?.map_err(RunError::Guest)
     }
 
     /// Takes the code back from a kernel that has not begun with it. Without its file a cell is skipped.

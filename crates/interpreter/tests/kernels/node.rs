@@ -74,6 +74,21 @@ fn errors_exits_and_interrupts_end_the_cell_only() {
     assert_eq!(text(&node.run("kept")), "'kept'");
 }
 
+/// The interrupt mostly lands inside of what writes.
+#[test]
+fn an_interrupted_write_leaves_the_outputs_usable() {
+    let Some(mut node) = start() else { return };
+    for name in ["log", "error"] {
+        let code = format!("console.log(1); while (true) console.{name}('again')");
+        for _ in 0..5 {
+            assert_eq!(node.interrupt(&code).exit, 130);
+            let after =
+                node.run("console.log('ü'); console.error('err'); process.stdout.write(Uint8Array.of(33))");
+            assert_eq!((after.stdout.as_str(), after.stderr.as_str()), ("ü\n!", "err\n"));
+        }
+    }
+}
+
 #[test]
 fn output_is_told_apart_and_not_cut() {
     let Some(mut node) = start() else { return };
