@@ -1,10 +1,10 @@
 //! Dependencies between the project's crates point one way. A new edge is a change of the design: argue for it, then add it here.
 //!
 //! ```text
-//! pandastack ─► server ─► control ─► node ─► machine, memory, image, storage, network ─► domain
+//! pandastack ─► server ─► control ─► builder ─► node ─► machine, memory, image, storage, network ─► domain
 //! ```
 //!
-//! `store` and `guest-link` stand beside the last group, `guest` knows only `guest-link`, `host` and `telemetry` know nobody. `image`
+//! `store`, `guest-link`, `dockerfile` and `oci` stand beside the last group, `guest` knows only `guest-link`, `host` and `telemetry` know nobody. `image`
 //! also carries the compiled `guest`: its build script makes it, so that is no edge between libraries.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ const fn of(name: &'static str, layer: u8, may_use: &'static [&'static str]) -> 
 }
 
 /// All crates, those that are planned included.
-const CRATES: [Crate; 20] = [
+const CRATES: [Crate; 21] = [
     of("dockerfile", 0, &[]),
     of("domain", 0, &[]),
     of("guest-link", 0, &[]),
@@ -48,15 +48,21 @@ const CRATES: [Crate; 20] = [
         &["domain", "guest-link", "image", "interpreter", "machine", "memory", "network", "storage"],
     ),
     of(
-        "control",
+        "builder",
         3,
-        &["contract", "domain", "guest-link", "image", "interpreter", "network", "node", "store"],
+        &["dockerfile", "domain", "guest-link", "image", "network", "node", "oci", "storage"],
     ),
-    of("server", 4, &["contract", "control", "domain", "guest-link"]),
+    of(
+        "control",
+        4,
+        &["builder", "contract", "domain", "guest-link", "image", "interpreter", "network", "node", "store"],
+    ),
+    of("server", 5, &["contract", "control", "domain", "guest-link"]),
     of(
         "pandastack",
-        5,
+        6,
         &[
+            "builder",
             "contract",
             "control",
             "domain",
@@ -66,6 +72,7 @@ const CRATES: [Crate; 20] = [
             "machine",
             "network",
             "node",
+            "oci",
             "server",
             "storage",
             "store",
