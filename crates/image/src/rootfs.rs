@@ -9,6 +9,7 @@ mod registries;
 mod sources;
 mod spec;
 mod tree;
+mod tree_disk;
 mod users;
 
 use std::fs;
@@ -16,11 +17,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use self::ext4::Ext4;
+pub use self::ext4::Journal;
 pub use self::sources::{PackageSources, host_suite};
 pub use self::spec::{
     DiskSize, ExactVersion, FileSpec, GuestPath, HostCertificates, NpmPackage, PackageName, PythonPackage,
     RootfsSpec, SpecError, SuiteName, UserName, UserSpec,
 };
+pub use self::tree_disk::{PrepareError, TreeDisk, grow_disk, prepare_guest_tree};
 use crate::digest::{Digest, KeyBuilder};
 use crate::error::{ImageError, blocking};
 use crate::manifest::Content;
@@ -143,7 +147,16 @@ async fn build(
         .await?;
 
     reporter.at(0.9, "writing the disk image");
-    ext4::make(staging, &staging.path().join("root"), FILE, spec.size, key).await?;
+    let disk = Ext4 {
+        root: &staging.path().join("root"),
+        file: &staging.path().join(FILE),
+        size: spec.size,
+        key,
+        files_min: 0,
+        journal: Journal::Kept,
+        lock: staging.lock(),
+    };
+    disk.write().await?;
     staging
         .blocking("removing the unpacked system", |folder| {
             bootstrap::clean_up(folder)

@@ -49,6 +49,8 @@ pub enum Tool {
     Mmdebstrap,
     /// Makes a file system.
     Mke2fs,
+    /// Makes a file system larger.
+    Resize2fs,
     /// Starts a program in a process namespace of its own.
     Unshare,
 }
@@ -63,6 +65,7 @@ impl Tool {
             Self::DpkgDeb => "dpkg-deb",
             Self::Mmdebstrap => "mmdebstrap",
             Self::Mke2fs => "mke2fs",
+            Self::Resize2fs => "resize2fs",
             Self::Unshare => "unshare",
         }
     }
@@ -73,7 +76,7 @@ impl Tool {
             Self::AptGet | Self::AptCache | Self::AptConfig => "apt",
             Self::DpkgDeb => "dpkg",
             Self::Mmdebstrap => "mmdebstrap",
-            Self::Mke2fs => "e2fsprogs",
+            Self::Mke2fs | Self::Resize2fs => "e2fsprogs",
             Self::Unshare => "util-linux",
         }
     }

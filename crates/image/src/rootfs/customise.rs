@@ -9,10 +9,13 @@ use super::tree::{Access, Tree};
 use super::{exclude, users};
 
 /// The name before a sandbox gets its own.
-const HOSTNAME: &str = "sandbox";
+pub(super) const HOSTNAME: &str = "sandbox";
 
-const HOSTS: &str = "127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+pub(super) const HOSTS: &str = "127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n\
                      ff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n";
+
+/// A plain file, never a link: the guest program writes the sandbox's own servers into it.
+pub(super) const RESOLVERS: &str = "# Written when the sandbox starts.\n";
 
 /// No service manager runs in a guest, so packages installed there must not try to start their services.
 const POLICY: &str = "#!/bin/sh\n# Services are started by their user, not by package scripts.\nexit 101\n";
@@ -32,8 +35,7 @@ pub(super) fn apply(root: &Path, spec: &RootfsSpec) -> io::Result<()> {
     let plain = Access::root(0o644);
     tree.write("/etc/hostname", format!("{HOSTNAME}\n"), plain)?;
     tree.write("/etc/hosts", HOSTS, plain)?;
-    // A plain file, never a link: the guest program writes the sandbox's own servers into it.
-    tree.write("/etc/resolv.conf", "# Written when the sandbox starts.\n", plain)?;
+    tree.write("/etc/resolv.conf", RESOLVERS, plain)?;
     tree.write("/etc/fstab", "/dev/vda / ext4 defaults 0 0\n", plain)?;
     tree.write("/etc/environment", ENVIRONMENT, plain)?;
     tree.write("/etc/default/locale", "LANG=C.UTF-8\n", plain)?;
@@ -51,7 +53,8 @@ pub(super) fn apply(root: &Path, spec: &RootfsSpec) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_identity(tree: &Tree) -> io::Result<()> {
+/// Takes away what would make all machines of a template the same one.
+pub(super) fn remove_identity(tree: &Tree) -> io::Result<()> {
     // Empty, not absent: programs then know that it is not decided yet.
     tree.write("/etc/machine-id", "", Access::root(0o444))?;
     tree.remove("/var/lib/dbus/machine-id")?;

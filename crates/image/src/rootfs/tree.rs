@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 /// No file that is read here is longer.
@@ -44,6 +44,20 @@ impl Tree {
         }
         self.make_one(path)?;
         set_access(&self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY)?, access)
+    }
+
+    /// Makes sure that a folder is there, in one that is. What else has its name is replaced; one that is there stays as it is.
+    pub(super) fn ensure_dir(&self, path: &str, mode: u32) -> io::Result<()> {
+        let (folder, name) = self.parent(path)?;
+        match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => return Ok(()),
+            Ok(_) => rustix::fs::unlinkat(&folder, name, AtFlags::empty())?,
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        rustix::fs::mkdirat(&folder, name, Mode::RWXU)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        set_access(&rustix::fs::openat(folder, name, flags, Mode::empty())?, Access::root(mode))
     }
 
     /// Writes a file, making the folders above it. Whatever had that name, a link included, is replaced.
