@@ -208,6 +208,8 @@ async fn lists(control: &Control, store: &Arc<dyn Store>, client: &Client) -> an
         volumes: plenty,
         volume_mib: plenty,
         snapshots: plenty,
+        templates: plenty,
+        builds: plenty,
     };
     let rows = (0..ROWS).map(|number| row(&tenant, number)).collect();
     store.add_sandboxes(rows, &quota).await?;

@@ -43,6 +43,8 @@ impl Default for ControlConfig {
                 volumes: 100,
                 volume_mib: 1 << 20,
                 snapshots: 1000,
+                templates: Quota::templates_default(),
+                builds: Quota::builds_default(),
             },
             rate_burst: 400.0,
             rate_per_second: 200.0,

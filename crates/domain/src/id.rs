@@ -129,6 +129,10 @@ id! {
     /// A disk that outlives sandboxes.
     VolumeId
 }
+id! {
+    /// One build of a template, and the disk that came of it.
+    BuildId
+}
 
 /// The name of a template: lowercase letters, digits and inner hyphens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -8,5 +8,5 @@ pub mod lifecycle;
 mod shape;
 
 pub use fingerprint::{EngineFingerprint, Mismatch};
-pub use id::{InvalidId, SandboxId, SnapshotId, TemplateName, TenantId, VolumeId};
+pub use id::{BuildId, InvalidId, SandboxId, SnapshotId, TemplateName, TenantId, VolumeId};
 pub use shape::{InvalidShape, MachineShape};

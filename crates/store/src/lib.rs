@@ -12,12 +12,13 @@ mod rows;
 mod sqlite;
 
 use async_trait::async_trait;
-use domain::{SandboxId, SnapshotId, TenantId, VolumeId};
+use domain::{BuildId, SandboxId, SnapshotId, TenantId, VolumeId};
 
 pub use error::StoreError;
 pub use rows::{
-    AuditRow, EventRow, NetworkMode, PreviewKey, Quota, ReplRow, SandboxChange, SandboxRow, Scope,
-    SnapshotRow, Standing, TenantRow, TokenRow, VolumeAttachment, VolumeRow,
+    AuditRow, BuildChange, BuildRow, BuildSource, BuildStatus, EventRow, NetworkMode, PreviewKey, Published,
+    Quota, ReplRow, SandboxChange, SandboxRow, Scope, SnapshotRow, Standing, TemplateRow, TenantRow,
+    TokenRow, VolumeAttachment, VolumeRow,
 };
 pub use sqlite::SqliteStore;
 
@@ -104,6 +105,35 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets a volume.
     async fn remove_volume(&self, id: &VolumeId) -> Result<bool, StoreError>;
 
+    /// Adds a build. [`StoreError::Exists`] when it may not take another's place and the tenant has a template of that name, or a
+    /// build of one that has not ended; [`StoreError::Quota`] when the tenant would then have more templates, or more builds that
+    /// have not ended, than it may. Only the newest [`BUILDS_PER_TENANT_MAX`] of a tenant's that ended are kept.
+    async fn add_build(&self, row: BuildRow, quota: &Quota) -> Result<(), StoreError>;
+    /// A tenant's build.
+    async fn build(&self, tenant: &TenantId, id: &BuildId) -> Result<Option<BuildRow>, StoreError>;
+    /// A tenant's builds.
+    async fn builds(&self, tenant: &TenantId) -> Result<Vec<BuildRow>, StoreError>;
+    /// Everybody's builds, for recovery.
+    async fn all_builds(&self) -> Result<Vec<BuildRow>, StoreError>;
+    /// Everybody's builds that have not ended, the oldest first.
+    async fn builds_to_do(&self) -> Result<Vec<BuildRow>, StoreError>;
+    /// Changes a build; `false` when it has ended or is not there.
+    async fn change_build(&self, id: &BuildId, change: BuildChange) -> Result<bool, StoreError>;
+    /// Ends a build that came to nothing; `false` when it had ended or is not there.
+    async fn fail_build(&self, id: &BuildId, error: &str, at_ms: i64) -> Result<bool, StoreError>;
+
+    /// Ends a build whose template is made and makes the template known, in place of one of that name.
+    async fn publish_template(&self, row: TemplateRow) -> Result<Published, StoreError>;
+    /// A tenant's template by name.
+    async fn template(&self, tenant: &TenantId, name: &str) -> Result<Option<TemplateRow>, StoreError>;
+    /// A tenant's templates.
+    async fn templates(&self, tenant: &TenantId) -> Result<Vec<TemplateRow>, StoreError>;
+    /// Everybody's, for recovery.
+    async fn all_templates(&self) -> Result<Vec<TemplateRow>, StoreError>;
+    /// Forgets a template; the row it had.
+    async fn remove_template(&self, tenant: &TenantId, name: &str)
+    -> Result<Option<TemplateRow>, StoreError>;
+
     /// Adds an event. Only the newest [`EVENTS_PER_SANDBOX_MAX`] of a sandbox are kept.
     async fn add_event(&self, event: EventRow) -> Result<(), StoreError>;
     /// A sandbox's newest events, oldest of them first.
@@ -150,5 +180,7 @@ pub trait Store: Send + Sync + 'static {
 pub const EVENTS_PER_SANDBOX_MAX: usize = 1000;
 /// Events kept in all, those of sandboxes that are gone included; the oldest are dropped, whosever they are.
 pub const EVENTS_MAX: usize = 1_000_000;
+/// Builds kept of one tenant, apart from those that have not ended; older ones are dropped.
+pub const BUILDS_PER_TENANT_MAX: usize = 200;
 /// Audit lines kept in all; older ones are dropped.
 pub const AUDIT_ROWS_MAX: usize = 200_000;

@@ -1,9 +1,13 @@
 //! What is kept, row by row. Times are milliseconds of Unix time.
 
+mod templates;
+
 use std::collections::BTreeMap;
 
 use domain::{SandboxId, SnapshotId, TenantId, VolumeId};
 use serde::{Deserialize, Serialize};
+
+pub use templates::{BuildChange, BuildRow, BuildSource, BuildStatus, Published, TemplateRow};
 
 /// A tenant: whoever owns things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,24 @@ pub struct Quota {
     pub volume_mib: u64,
     /// Snapshots kept.
     pub snapshots: u64,
+    /// Templates of its own, those being built included.
+    #[serde(default = "Quota::templates_default")]
+    pub templates: u64,
+    /// Builds that have not ended.
+    #[serde(default = "Quota::builds_default")]
+    pub builds: u64,
+}
+
+impl Quota {
+    /// Templates of a tenant whose limits say nothing about them, because they were written down before there were any.
+    pub const fn templates_default() -> u64 {
+        100
+    }
+
+    /// Builds of such a tenant.
+    pub const fn builds_default() -> u64 {
+        20
+    }
 }
 
 /// What a token allows.

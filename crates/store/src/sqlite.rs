@@ -8,8 +8,9 @@
 //! Threads do the work, so no task of the runtime ever blocks. A write is answered after its commit and a read begins after it is
 //! asked for, so a read sees every write that was answered before. The database keeps a write-ahead log with `synchronous=NORMAL`:
 //! a killed process loses nothing that was answered. What a loss of power must not take either (tenants, tokens, snapshots,
-//! volumes, keys) is committed with `FULL`.
+//! volumes, templates, keys) is committed with `FULL`.
 
+mod builds;
 mod column;
 mod connect;
 mod history;
@@ -22,6 +23,7 @@ mod reader;
 mod repls;
 mod sandboxes;
 mod snapshots;
+mod templates;
 mod tenants;
 mod volumes;
 mod writer;
@@ -29,14 +31,15 @@ mod writer;
 use std::path::Path;
 
 use async_trait::async_trait;
-use domain::{SandboxId, SnapshotId, TenantId, VolumeId};
+use domain::{BuildId, SandboxId, SnapshotId, TenantId, VolumeId};
 use rusqlite::Connection;
 
 use self::job::Durability::{Power, Process};
 use self::lane::Lane;
 use crate::{
-    AuditRow, EventRow, PreviewKey, Quota, ReplRow, SandboxChange, SandboxRow, SandboxVisitor, SnapshotRow,
-    Standing, Store, StoreError, TenantRow, TokenRow, VolumeRow,
+    AuditRow, BuildChange, BuildRow, EventRow, PreviewKey, Published, Quota, ReplRow, SandboxChange,
+    SandboxRow, SandboxVisitor, SnapshotRow, Standing, Store, StoreError, TemplateRow, TenantRow, TokenRow,
+    VolumeRow,
 };
 
 /// The store in one SQLite file.
@@ -217,6 +220,66 @@ impl Store for SqliteStore {
     async fn remove_volume(&self, id: &VolumeId) -> Result<bool, StoreError> {
         let id = id.clone();
         self.writer.ask(Power, move |db| volumes::remove(db, &id)).await
+    }
+
+    async fn add_build(&self, row: BuildRow, quota: &Quota) -> Result<(), StoreError> {
+        let quota = quota.clone();
+        self.writer.ask(Power, move |db| builds::add_one(db, &row, &quota)).await
+    }
+
+    async fn build(&self, tenant: &TenantId, id: &BuildId) -> Result<Option<BuildRow>, StoreError> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        self.read(move |db| builds::one(db, &tenant, &id)).await
+    }
+
+    async fn builds(&self, tenant: &TenantId) -> Result<Vec<BuildRow>, StoreError> {
+        let tenant = tenant.clone();
+        self.read(move |db| builds::of_tenant(db, &tenant)).await
+    }
+
+    async fn all_builds(&self) -> Result<Vec<BuildRow>, StoreError> {
+        self.read(builds::everybodys).await
+    }
+
+    async fn builds_to_do(&self) -> Result<Vec<BuildRow>, StoreError> {
+        self.read(builds::to_do).await
+    }
+
+    async fn change_build(&self, id: &BuildId, change: BuildChange) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.writer.ask(Power, move |db| builds::change_one(db, &id, &change)).await
+    }
+
+    async fn fail_build(&self, id: &BuildId, error: &str, at_ms: i64) -> Result<bool, StoreError> {
+        let (id, error) = (id.clone(), error.to_owned());
+        self.writer.ask(Power, move |db| builds::fail(db, &id, &error, at_ms)).await
+    }
+
+    async fn publish_template(&self, row: TemplateRow) -> Result<Published, StoreError> {
+        self.writer.ask(Power, move |db| templates::publish(db, &row)).await
+    }
+
+    async fn template(&self, tenant: &TenantId, name: &str) -> Result<Option<TemplateRow>, StoreError> {
+        let (tenant, name) = (tenant.clone(), name.to_owned());
+        self.read(move |db| templates::one(db, &tenant, &name)).await
+    }
+
+    async fn templates(&self, tenant: &TenantId) -> Result<Vec<TemplateRow>, StoreError> {
+        let tenant = tenant.clone();
+        self.read(move |db| templates::of_tenant(db, &tenant)).await
+    }
+
+    async fn all_templates(&self) -> Result<Vec<TemplateRow>, StoreError> {
+        self.read(templates::everybodys).await
+    }
+
+    async fn remove_template(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+    ) -> Result<Option<TemplateRow>, StoreError> {
+        let (tenant, name) = (tenant.clone(), name.to_owned());
+        self.writer.ask(Power, move |db| templates::remove(db, &tenant, &name)).await
     }
 
     async fn add_event(&self, event: EventRow) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRe
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{NetworkMode, Scope, Standing};
+use crate::{BuildSource, BuildStatus, NetworkMode, Scope, Standing};
 
 /// Text that is checked by its type, such as an id.
 pub(super) struct Checked<T>(pub(super) T);
@@ -102,3 +102,16 @@ macro_rules! words {
 words!(Scope { Read = "read", Write = "write", Admin = "admin" });
 words!(Standing { Creating = "creating", Live = "live", Deleting = "deleting" });
 words!(NetworkMode { None = "none", All = "all" });
+words!(BuildStatus {
+    Queued = "queued",
+    Running = "running",
+    Baking = "baking",
+    Done = "done",
+    Failed = "failed",
+});
+words!(BuildSource {
+    Dockerfile = "dockerfile",
+    Image = "image",
+    Archive = "archive",
+    Tarball = "tarball",
+});

@@ -25,7 +25,24 @@ async fn rows_of_version_1_are_found() {
     assert_eq!(store.audit(&a, 0, 9).await.unwrap(), [audit("a", 1)]);
     assert_eq!(store.repls(&sandbox_id(1)).await.unwrap(), [repl(1, "main", 1)]);
     assert_eq!(store.preview_key(PreviewKey([1; 32])).await.unwrap(), PreviewKey([7; 32]));
+    assert!(
+        store.builds_to_do().await.unwrap().is_empty() && store.all_templates().await.unwrap().is_empty()
+    );
     store.sync().await.unwrap();
+}
+
+/// Limits that were written down before there were templates mean the usual ones.
+#[tokio::test]
+async fn limits_of_version_1_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(VERSION_1).unwrap();
+    let quota = r#"{"sandboxes":1,"cpus":1,"memory_mib":1,"volumes":1,"volume_mib":1,"snapshots":1}"#;
+    db.execute("UPDATE tenants SET quota = ?1", [quota]).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    let quota = store.tenant(&tenant_id("a")).await.unwrap().unwrap().quota.unwrap();
+    assert_eq!((quota.snapshots, quota.templates, quota.builds), (1, 100, 20));
 }
 
 /// Every table, index and trigger, without white space.

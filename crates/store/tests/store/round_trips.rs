@@ -111,8 +111,9 @@ fn changed(mut row: SandboxRow, change: SandboxChange) -> SandboxRow {
 
 prop_compose! {
     fn quota()((sandboxes, cpus, memory_mib) in any::<(u64, u64, u64)>(),
-               (volumes, volume_mib, snapshots) in any::<(u64, u64, u64)>()) -> Quota {
-        Quota { sandboxes, cpus, memory_mib, volumes, volume_mib, snapshots }
+               (volumes, volume_mib, snapshots) in any::<(u64, u64, u64)>(),
+               (templates, builds) in any::<(u64, u64)>()) -> Quota {
+        Quota { sandboxes, cpus, memory_mib, volumes, volume_mib, snapshots, templates, builds }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use domain::{SandboxId, SnapshotId, TenantId, VolumeId};
+use domain::{BuildId, SandboxId, SnapshotId, TenantId, VolumeId};
 use store::{
-    AuditRow, EventRow, NetworkMode, Quota, ReplRow, SandboxRow, Scope, SnapshotRow, Standing, TenantRow,
-    TokenRow, VolumeAttachment, VolumeRow,
+    AuditRow, BuildRow, BuildSource, BuildStatus, EventRow, NetworkMode, Quota, ReplRow, SandboxRow, Scope,
+    SnapshotRow, Standing, TemplateRow, TenantRow, TokenRow, VolumeAttachment, VolumeRow,
 };
 
 pub(crate) fn tenant_id(name: &str) -> TenantId {
@@ -23,7 +23,16 @@ pub(crate) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// More than any test needs.
 pub(crate) fn plenty() -> Quota {
     let all = u64::MAX;
-    Quota { sandboxes: all, cpus: all, memory_mib: all, volumes: all, volume_mib: all, snapshots: all }
+    Quota {
+        sandboxes: all,
+        cpus: all,
+        memory_mib: all,
+        volumes: all,
+        volume_mib: all,
+        snapshots: all,
+        templates: all,
+        builds: all,
+    }
 }
 
 pub(crate) fn tenant(id: &str, created_ms: i64) -> TenantRow {
@@ -97,6 +106,48 @@ pub(crate) fn volume(tenant: &str, number: usize, name: &str) -> VolumeRow {
         standing: Standing::Live,
         size_mib: 100,
         created_ms: number as i64,
+    }
+}
+
+pub(crate) fn build_id(number: usize) -> BuildId {
+    BuildId::parse(&format!("b{number}")).unwrap()
+}
+
+pub(crate) fn build(tenant: &str, number: usize, name: &str) -> BuildRow {
+    BuildRow {
+        id: build_id(number),
+        tenant: tenant_id(tenant),
+        name: name.to_owned(),
+        status: BuildStatus::Queued,
+        error: None,
+        replace: false,
+        source: BuildSource::Image,
+        image_ref: Some("registry.test/image".to_owned()),
+        disk_mib: 1024,
+        cpus: 2,
+        memory_mib: 512,
+        attempts: 0,
+        bytes: None,
+        created_ms: number as i64,
+        started_ms: None,
+        ended_ms: None,
+    }
+}
+
+/// What comes of a build.
+pub(crate) fn template(tenant: &str, number: usize, name: &str) -> TemplateRow {
+    TemplateRow {
+        build: build_id(number),
+        tenant: tenant_id(tenant),
+        name: name.to_owned(),
+        disk_mib: 1024,
+        cpus: 2,
+        memory_mib: 512,
+        config: "{\"env\":[]}".to_owned(),
+        digest: "sha256:00".to_owned(),
+        bytes: u64::MAX,
+        image_ref: None,
+        created_ms: 1000 + number as i64,
     }
 }
 

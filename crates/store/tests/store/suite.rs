@@ -3,6 +3,7 @@
 pub(crate) mod history;
 pub(crate) mod owners;
 pub(crate) mod sandboxes;
+pub(crate) mod templates;
 pub(crate) mod things;
 pub(crate) mod whole;
 

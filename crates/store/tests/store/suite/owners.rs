@@ -7,8 +7,16 @@ use crate::sample::{tenant, tenant_id, token};
 
 pub(crate) async fn tenants_are_listed_newest_first(store: &dyn Store) {
     let mut limited = tenant("b", 2);
-    let quota =
-        Quota { sandboxes: 1, cpus: 2, memory_mib: 3, volumes: 4, volume_mib: u64::MAX, snapshots: 6 };
+    let quota = Quota {
+        sandboxes: 1,
+        cpus: 2,
+        memory_mib: 3,
+        volumes: 4,
+        volume_mib: u64::MAX,
+        snapshots: 6,
+        templates: 7,
+        builds: 8,
+    };
     limited.quota = Some(quota);
     let rows = [tenant("a", 1), limited.clone(), tenant("c", 2)];
     for row in rows.clone() {
