@@ -74,6 +74,9 @@ pub struct RunConfig {
     /// How to see whether it is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthcheck: Option<Healthcheck>,
+    /// Instructions for builds that start from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub on_build: Vec<String>,
     /// What runs commands written as a text.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub shell: Vec<String>,

@@ -202,11 +202,10 @@ impl fmt::Display for Reference {
 const REPOSITORY_RULE: &str =
     "parts of its path are lower-case letters and digits, with `.`, `_`, `__` or `-` between them";
 
-/// Whether the part before the first slash is a registry rather than the start of a path: the rule that all clients share.
+/// Whether the part before the first slash is a registry rather than the start of a path: the rule that all clients share. Some also
+/// take a part with capitals for one; hosts are not told apart by them, so such a name would mean something else when written again.
 fn names_a_registry(first: &str) -> bool {
-    first.contains(['.', ':', '['])
-        || first == "localhost"
-        || first.contains(|c: char| c.is_ascii_uppercase())
+    first.contains(['.', ':', '[']) || first == "localhost"
 }
 
 fn is_tag(text: &str) -> bool {
