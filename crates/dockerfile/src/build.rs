@@ -6,7 +6,7 @@ use crate::error::{DockerfileError, Note, Problem};
 use crate::expand::Reading;
 use crate::image_config::ImageConfig;
 use crate::instruction::{Instruction, Kind};
-use crate::plan::{Origin, PROXY_ARGUMENTS, StagePlan, plan_stage};
+use crate::plan::{Inherited, Origin, PROXY_ARGUMENTS, StagePlan, plan_stage};
 use crate::stages::Dockerfile;
 
 /// The one platform that guests have.
@@ -117,7 +117,7 @@ impl Build {
         let mut plans: Vec<StagePlan> = Vec::new();
         for outline in &self.stages {
             let plan = match &outline.start {
-                Start::Scratch => plan_stage(self, outline, ImageConfig::default(), BTreeMap::new()),
+                Start::Scratch => plan_stage(self, outline, Inherited::default()),
                 Start::Image(reference) => {
                     let config = config_of(reference);
                     if !config.on_build.is_empty() {
@@ -126,13 +126,16 @@ impl Build {
                         let hint = "use the image it was made from and write those instructions here";
                         return Err(DockerfileError::new(outline.line, problem).hint(hint));
                     }
-                    plan_stage(self, outline, config, BTreeMap::new())
+                    plan_stage(self, outline, Inherited { config, ..Inherited::default() })
                 }
                 Start::Stage(index) => {
                     let base = plans.iter().find(|plan| plan.index == *index);
-                    let (config, args) =
-                        base.map(|plan| (plan.config.clone(), plan.args.clone())).unwrap_or_default();
-                    plan_stage(self, outline, config, args)
+                    let inherited = base.map(|plan| Inherited {
+                        config: plan.config.clone(),
+                        args: plan.args.clone(),
+                        sets_command: plan.sets_command,
+                    });
+                    plan_stage(self, outline, inherited.unwrap_or_default())
                 }
             };
             plans.push(plan?);

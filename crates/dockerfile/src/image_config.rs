@@ -75,7 +75,8 @@ pub enum Command {
 }
 
 impl Command {
-    pub(crate) fn argv(&self, shell: &[String]) -> Vec<String> {
+    /// The program and its arguments, where `shell` runs what is not a list.
+    pub fn argv(&self, shell: &[String]) -> Vec<String> {
         match self {
             Command::Shell(text) => shell.iter().chain([text]).cloned().collect(),
             Command::Exec(argv) => argv.clone(),

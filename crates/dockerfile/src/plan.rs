@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::build::Start;
 use crate::image_config::ImageConfig;
 
-pub(crate) use stage::plan_stage;
+pub(crate) use stage::{Inherited, plan_stage};
 
 /// Arguments that every `RUN` gets without asking. No cache key depends on them and no image holds them.
 pub(crate) const PROXY_ARGUMENTS: [&str; 10] = [
@@ -39,6 +39,8 @@ pub struct StagePlan {
     pub steps: Vec<Step>,
     /// The config of the image it makes.
     pub config: ImageConfig,
+    /// Whether an `ENTRYPOINT` or a `CMD` of this file, rather than the image it starts from, says what the image runs.
+    pub sets_command: bool,
     /// Values of `ARG`s at its end, which stages that start from it inherit.
     pub(crate) args: BTreeMap<String, String>,
 }

@@ -355,3 +355,16 @@ fn adding_archives() {
     let plan = last("FROM a\nADD x.tar.gz /opt\nADD --unpack=false x.tar.gz /opt\nCOPY x.tar.gz /opt");
     assert_eq!(copies(&plan).iter().map(|copy| copy.extracts).collect::<Vec<_>>(), [true, false, false]);
 }
+
+#[test]
+fn whose_command_it_is() {
+    for (text, expected) in [
+        ("FROM a\nRUN true", false),
+        ("FROM a\nCMD x", true),
+        ("FROM a\nENTRYPOINT [\"x\"]", true),
+        ("FROM a AS b\nCMD x\nFROM b\nRUN true", true),
+        ("FROM a AS b\nCMD x\nFROM a\nRUN true", false),
+    ] {
+        assert_eq!(last(text).sets_command, expected, "{text}");
+    }
+}

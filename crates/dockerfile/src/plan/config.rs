@@ -24,6 +24,7 @@ impl State<'_> {
             Kind::Shell(shell) => self.config.shell = shell.clone(),
             Kind::Entrypoint(command) => {
                 self.config.entrypoint = Some(command.argv(&self.config.shell()));
+                self.sets_command = true;
                 if !self.has_cmd {
                     // Arguments of another program mean nothing to this one.
                     self.config.cmd = None;
@@ -32,6 +33,7 @@ impl State<'_> {
             Kind::Cmd(command) => {
                 self.config.cmd = Some(command.argv(&self.config.shell()));
                 self.has_cmd = true;
+                self.sets_command = true;
             }
             Kind::Expose(words) => {
                 for word in words {

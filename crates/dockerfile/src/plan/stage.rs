@@ -22,19 +22,29 @@ pub(super) struct State<'a> {
     scope: BTreeMap<String, String>,
     /// Whether this stage has had a `CMD`.
     pub(super) has_cmd: bool,
+    /// Whether this stage or one it starts from has had a `CMD` or an `ENTRYPOINT`.
+    pub(super) sets_command: bool,
 }
 
-/// Plans the stage `outline`, which starts with `config` and the arguments `args`.
+/// What a stage starts with besides files.
+#[derive(Default)]
+pub(crate) struct Inherited {
+    pub(crate) config: ImageConfig,
+    pub(crate) args: BTreeMap<String, String>,
+    pub(crate) sets_command: bool,
+}
+
+/// Plans the stage `outline`.
 pub(crate) fn plan_stage(
     build: &Build,
     outline: &StageOutline,
-    mut config: ImageConfig,
-    args: BTreeMap<String, String>,
+    inherited: Inherited,
 ) -> Result<StagePlan, DockerfileError> {
+    let Inherited { mut config, args, sets_command } = inherited;
     config.set_default_path();
     let mut scope: BTreeMap<String, String> = config.env.iter().cloned().collect();
     scope.extend(args.clone());
-    let mut state = State { build, index: outline.index, config, args, scope, has_cmd: false };
+    let mut state = State { build, index: outline.index, config, args, scope, has_cmd: false, sets_command };
     let mut steps = Vec::new();
     for instruction in &build.file.stages[outline.index].instructions {
         let action = state.action(&instruction.kind).map_err(|problem| problem.at(instruction.line))?;
@@ -46,6 +56,7 @@ pub(crate) fn plan_stage(
         start: outline.start.clone(),
         steps,
         config: state.config,
+        sets_command: state.sets_command,
         args: state.args,
     })
 }
