@@ -53,6 +53,33 @@ pub fn unique_bytes(file: &File) -> io::Result<u64> {
     if known { Ok(bytes) } else { Ok(file.metadata()?.blocks() * 512) }
 }
 
+/// Bytes on disk that these files take together: blocks that several of them share count once. Where the file system cannot tell, what
+/// each occupies counts.
+pub fn joint_bytes<'a>(files: impl IntoIterator<Item = &'a File>) -> io::Result<u64> {
+    let (mut bytes, mut blocks) = (0, Vec::new());
+    for file in files {
+        let before = blocks.len();
+        let known = for_each_extent(file, |extent| {
+            match extent.flags & NO_ADDRESS {
+                0 => blocks.push(extent.physical..extent.physical.saturating_add(extent.length)),
+                _ => bytes += extent.length,
+            }
+            blocks.len() - before < EXTENTS_MAX
+        })?;
+        if !known || blocks.len() - before >= EXTENTS_MAX {
+            blocks.truncate(before);
+            bytes += file.metadata()?.blocks() * 512;
+        }
+    }
+    blocks.sort_by_key(|range| range.start);
+    let mut counted = 0;
+    for range in blocks {
+        bytes += range.end.saturating_sub(range.start.max(counted));
+        counted = counted.max(range.end);
+    }
+    Ok(bytes)
+}
+
 /// What a part of a file is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {

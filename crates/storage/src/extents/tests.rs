@@ -111,6 +111,7 @@ fn only_what_changed_is_reported_and_paid_for() {
     assert_eq!(changed_ranges(&base, &clone).unwrap(), [(1 << 20)..(1 << 20) + 2 * page]);
     assert_eq!(unique_bytes(&clone).unwrap(), 2 * page);
     assert_eq!(unique_bytes(&base).unwrap(), 2 * page);
+    assert_eq!(joint_bytes([&base, &clone, &base]).unwrap(), LENGTH.next_multiple_of(page) + 2 * page);
 
     apply(&clone, &Change::Punch { at: 0, bytes: page });
     apply(&clone, &Change::Resize { length: LENGTH + 10 });
@@ -140,6 +141,7 @@ fn where_nothing_can_be_told_everything_changed() {
     let (base, clone) = fresh_files(directory.path(), &[Change::Write { at: 0, bytes: 4096, value: 1 }], &[]);
     assert_eq!(changed_ranges(&base, &clone).unwrap(), [0..LENGTH]);
     assert_eq!(unique_bytes(&base).unwrap(), 4096);
+    assert_eq!(joint_bytes([&base, &clone]).unwrap(), 8192);
     let pool = TestPool::new();
     let (elsewhere, _) = fresh_files(pool.path(), &[], &[]);
     assert_eq!(changed_ranges(&base, &elsewhere).unwrap(), [0..LENGTH]);
