@@ -16,6 +16,7 @@ pub mod limits;
 pub mod message;
 pub mod path;
 pub mod session;
+pub mod tool;
 
 #[cfg(feature = "client")]
 pub mod client;

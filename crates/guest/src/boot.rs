@@ -15,6 +15,9 @@ mod root;
 
 use std::io;
 
+pub(crate) use self::mount::{PLAIN, c_path};
+pub(crate) use self::root::await_path;
+
 use crate::agent::{Agent, Hangup};
 use crate::identity::{self, netlink};
 use crate::kernel::check;

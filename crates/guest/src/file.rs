@@ -17,6 +17,8 @@ use std::path::Path;
 use guest_link::GuestPath;
 use guest_link::message::{Event, Failure, FileFailure, FileRequest, Response};
 
+pub(crate) use self::change::make_parents;
+pub(crate) use self::entry::kind;
 use self::list::ListTask;
 use self::read::ReadTask;
 use self::watch::WatchTask;
@@ -135,7 +137,8 @@ fn failure(error: &io::Error) -> Failure {
     Failure::File(file_failure(error))
 }
 
-fn as_path(path: &GuestPath) -> &Path {
+/// The path as the standard library takes it.
+pub(crate) fn as_path(path: &GuestPath) -> &Path {
     use std::os::unix::ffi::OsStrExt;
     Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
 }

@@ -14,4 +14,5 @@ mod kernel;
 mod poll;
 mod process;
 mod system;
+pub mod tool;
 mod workers;

@@ -1,18 +1,22 @@
-//! The program that is PID 1 in every guest. As any other process it serves one descriptor, for tests.
+//! The program that is PID 1 in every guest. As any other process it is a tool for whoever builds templates inside the guest, or
+//! serves one descriptor, for tests.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
 use guest::agent::{Agent, Hangup};
-use guest::boot;
+use guest::{boot, tool};
 
 fn main() -> ExitCode {
     if std::process::id() == 1 {
         boot::run();
     }
     let mut arguments = std::env::args().skip(1);
-    let descriptor = match (arguments.next().as_deref(), arguments.next().map(|number| number.parse::<i32>()))
-    {
+    let first = arguments.next();
+    if first.as_deref() == Some(guest_link::tool::ARGUMENT) {
+        return ExitCode::from(tool::run());
+    }
+    let descriptor = match (first.as_deref(), arguments.next().map(|number| number.parse::<i32>())) {
         (Some("--serve-fd"), Some(Ok(descriptor))) if descriptor >= 0 => descriptor,
         _ => {
             eprintln!(

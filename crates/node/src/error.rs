@@ -128,6 +128,26 @@ pub enum NodeError {
         #[source]
         source: CallError,
     },
+    /// The machine of a build ended by itself.
+    #[error("the machine of the build ended: {reason}")]
+    WorkshopEnded {
+        /// How it ended.
+        reason: String,
+    },
+    /// A command of a build was killed because its time was up.
+    #[error("the command did not end within {seconds} s")]
+    StepTimeout {
+        /// The deadline.
+        seconds: u64,
+    },
+    /// The guest's own tool could not do its part of a build.
+    #[error("could not {what}: {said}")]
+    Tool {
+        /// What it should have done.
+        what: &'static str,
+        /// Its reason, in terms of the guest.
+        said: String,
+    },
     /// The machine could not be started.
     #[error("could not start the machine")]
     Start(#[from] StartError),

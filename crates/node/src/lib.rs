@@ -28,6 +28,7 @@ mod step;
 mod sweep;
 mod volumes;
 mod waiting;
+mod workshop;
 
 pub use bake::{BakeProgress, BakeStage};
 pub use config::NodeConfig;
@@ -41,3 +42,8 @@ pub use snapshots::{About, Purpose, SnapshotInfo};
 pub use volumes::{
     AttachMode, VOLUME_MIB_MAX, VOLUME_MIB_MIN, VolumeAttachment, VolumeInfo, VolumeRead, Volumes,
 };
+pub use workshop::{
+    CommandMount, CopyItem, CopySettings, Entries, Listed, Workshop, WorkshopCommand, WorkshopPlan,
+};
+
+pub use guest_link::tool::CopyWhat;

@@ -1,7 +1,7 @@
 //! A node: a data directory, an engine, and the sandboxes in between.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::lifecycle::Phase;
@@ -24,7 +24,7 @@ use crate::create::{self, NewSandbox};
 use crate::driver::Sandbox;
 use crate::error::{NodeError, OpenError};
 use crate::identity::random;
-use crate::paths::{Paths, remove_directory};
+use crate::paths::{BUILDS_STAGING, Paths, remove_directory};
 use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
 use crate::snapshots::{Purpose, SnapshotInfo, Snapshots};
@@ -158,6 +158,12 @@ pub struct Node {
     shared: Arc<Shared>,
 }
 
+impl Node {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
 type EngineError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Node {
@@ -181,6 +187,7 @@ impl Node {
         let (processes, slots) = recovery::claims(&findings);
         sweep::end_unclaimed(&names.prefix(), &processes).await.map_err(host("end leftover machines"))?;
         remove_directory(&paths.waiting()).map_err(host("remove leftover machines"))?;
+        remove_directory(&paths.builds().join(BUILDS_STAGING)).map_err(host("remove half-made builds"))?;
         let paths = Paths::new(pool.path()).map_err(host("make the pool's directories"))?;
         let network_config = NetworkConfig {
             pool: config.addresses,
@@ -384,6 +391,12 @@ impl Node {
             files.filter_map(|file| storage::unique_bytes(&file).ok()).sum()
         };
         tokio::task::spawn_blocking(count).await.unwrap_or(0)
+    }
+
+    /// Where builds of templates keep their files: in the pool, so that clones are cheap. What is in its `staging` directory goes
+    /// whenever a node opens.
+    pub fn builds_directory(&self) -> PathBuf {
+        self.shared.paths.builds()
     }
 
     /// The network of this node's sandboxes.

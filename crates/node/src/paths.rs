@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use domain::SandboxId;
 
+/// Where builds are made before they are whole, in their directory.
+pub(crate) const BUILDS_STAGING: &str = "staging";
+
 /// The directories of a node, all on one file system so that files can be cloned and directories renamed between them.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
@@ -16,7 +19,7 @@ pub(crate) struct Paths {
 impl Paths {
     pub(crate) fn new(pool: &Path) -> io::Result<Self> {
         let paths = Self { pool: pool.to_owned() };
-        for directory in [paths.sandboxes(), paths.waiting()] {
+        for directory in [paths.sandboxes(), paths.waiting(), paths.builds().join(BUILDS_STAGING)] {
             make_directory(&directory)?;
         }
         Ok(paths)
@@ -32,6 +35,11 @@ impl Paths {
 
     pub(crate) fn volumes(&self) -> PathBuf {
         self.pool.join("volumes")
+    }
+
+    /// What builds of templates keep.
+    pub(crate) fn builds(&self) -> PathBuf {
+        self.pool.join("builds")
     }
 
     pub(crate) fn sandboxes(&self) -> PathBuf {

@@ -135,6 +135,11 @@ pub enum User {
     },
 }
 
+impl User {
+    /// Root, whoever else processes are run by when nobody says.
+    pub const ROOT: User = User::Ids { uid: 0, gid: None };
+}
+
 /// Where standard input comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stdin {

@@ -7,9 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::Path;
 use std::ptr;
 
-use crate::kernel::check;
+use guest_link::tool::CopyWhat;
 
-const PLAIN: libc::c_ulong = libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_NODEV;
+use super::console;
+use crate::kernel::check;
+use crate::tool::copy::Copier;
+
+/// Of file systems that hold no programs.
+pub(crate) const PLAIN: libc::c_ulong = libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_NODEV;
 
 /// What the initramfs itself needs; later moved to the root disk.
 pub(super) fn early() -> io::Result<()> {
@@ -28,9 +33,12 @@ pub(super) fn runtime() -> io::Result<()> {
         c"gid=5,mode=620,ptmxmode=666",
     )?;
     mount(c"tmpfs", c"/dev/shm", c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, c"mode=1777")?;
-    mount(c"tmpfs", c"/run", c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, c"mode=0755")?;
+    run()?;
     mount(c"cgroup2", c"/sys/fs/cgroup", c"cgroup2", PLAIN, c"")?;
-    DirBuilder::new().mode(0o1777).create("/run/lock")?;
+    match DirBuilder::new().mode(0o1777).create("/run/lock") {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     for (target, link) in [
         ("/proc/self/fd", "/dev/fd"),
         ("/proc/self/fd/0", "/dev/stdin"),
@@ -43,6 +51,23 @@ pub(super) fn runtime() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// `/run` in memory, with what the disk has there: images have directories in it that their programs expect.
+fn run() -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    let is_empty = fs::read_dir("/run").map_or(true, |mut entries| entries.next().is_none());
+    if is_empty {
+        return mount(c"tmpfs", c"/run", c"tmpfs", flags, c"mode=0755");
+    }
+    mount(c"tmpfs", c"/dev/new-run", c"tmpfs", flags, c"mode=0755")?;
+    let copied =
+        Copier::new(None, None).copy(Path::new("/run"), Path::new("/dev/new-run"), CopyWhat::Contents);
+    if let Err(trouble) = copied {
+        console::say(&format!("could not bring along what the disk has in /run: {trouble}"));
+    }
+    move_to(c"/dev/new-run", c"/run")?;
+    fs::remove_dir("/dev/new-run")
 }
 
 /// Mounts, making the directory if it can be made.
@@ -77,7 +102,7 @@ fn make_directory(path: &CStr) {
 }
 
 /// A C string of a path.
-pub(super) fn c_path(path: &Path) -> io::Result<CString> {
+pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
     use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }

@@ -44,7 +44,7 @@ pub(super) fn switch() -> io::Result<()> {
 }
 
 /// Waits until a device appears.
-pub(super) fn await_path(path: &Path) -> io::Result<()> {
+pub(crate) fn await_path(path: &Path) -> io::Result<()> {
     await_some(|| path.exists().then_some(()))
 }
 

@@ -36,7 +36,7 @@ pub(super) fn make_directory(
 }
 
 /// Makes a directory and those above it; existing ones are fine.
-pub(super) fn make_parents(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+pub(crate) fn make_parents(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     // From the top: each missing level is made with its owner before the next.
     let mut levels: Vec<&Path> = path.ancestors().collect();
     levels.reverse();

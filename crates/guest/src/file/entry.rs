@@ -55,7 +55,8 @@ fn link(path: &Path) -> SymbolicLink {
     }
 }
 
-fn kind(kind: FileType) -> EntryKind {
+/// What a file is.
+pub(crate) fn kind(kind: FileType) -> EntryKind {
     if kind.is_dir() {
         EntryKind::Directory
     } else if kind.is_symlink() {

@@ -53,6 +53,8 @@ pub(super) fn files() -> io::Result<&'static Files> {
 pub(crate) fn prepare() -> io::Result<()> {
     DirBuilder::new().mode(0o755).create(DIRECTORY)?;
     let etc = Path::new("/etc");
+    // A disk may begin with nothing on it.
+    let _ = DirBuilder::new().mode(0o755).create(etc);
     let hosts = fs::read_to_string(etc.join("hosts")).unwrap_or_else(|_| names::PLAIN_HOSTS.to_owned());
     let hosts = names::renamed_hosts(&hosts, PLACEHOLDER_NAME).unwrap_or(hosts);
     let ssh = etc.join("ssh");

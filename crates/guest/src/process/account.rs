@@ -46,6 +46,58 @@ pub(crate) fn find(user: Option<&User>) -> Option<Account> {
     }
 }
 
+/// Who a container image means by `user`, `uid`, `user:group` or `uid:gid`; `None` when a name is unknown. A number that nobody
+/// has is fine, and its group is root's then.
+pub(crate) fn in_image(text: &str) -> Option<Account> {
+    in_image_of(text, &read("/etc/passwd"), &read("/etc/group"))
+}
+
+/// User and group id of who gets files in a container image. The group of a number is the same number.
+pub(crate) fn owner_in_image(text: &str) -> Option<(u32, u32)> {
+    if let Ok(number) = text.parse() {
+        return Some((number, number));
+    }
+    in_image(text).map(|account| (account.uid, account.gid))
+}
+
+fn in_image_of(text: &str, passwd: &str, group: &str) -> Option<Account> {
+    let (user, wanted) = match text.split_once(':') {
+        Some((user, wanted)) => (user, Some(wanted).filter(|wanted| !wanted.is_empty())),
+        None => (text, None),
+    };
+    let gid = match wanted {
+        None => None,
+        Some(wanted) => {
+            let named = group.lines().find_map(|line| {
+                let mut fields = line.split(':');
+                (fields.next() == Some(wanted)).then(|| fields.nth(1)?.parse::<u32>().ok()).flatten()
+            });
+            Some(named.or_else(|| wanted.parse().ok())?)
+        }
+    };
+    let user = if user.is_empty() { "0" } else { user };
+    let number = user.parse::<u32>().ok();
+    let known = find_in(&User::Name(user.into()), passwd, group).filter(|found| found.name == user);
+    let mut account = match (known, number) {
+        (Some(account), _) => account,
+        (None, Some(uid)) => {
+            let is_known = passwd.lines().any(|line| line.split(':').nth(2) == Some(user));
+            let gid = if is_known { None } else { Some(0) };
+            find_in(&User::Ids { uid, gid }, passwd, group)?
+        }
+        (None, None) => return None,
+    };
+    if let Some(gid) = gid {
+        // A group that is named is the only one, as in a container.
+        account.gid = gid;
+        account.groups = vec![gid];
+    }
+    if account.uid == 0 && account.home == "/" {
+        account.home = Account::root().home;
+    }
+    Some(account)
+}
+
 /// User and group id of a file's owner.
 pub(crate) fn owner_ids(owner: &Owner) -> Option<(u32, u32)> {
     match owner {
@@ -179,5 +231,25 @@ mod tests {
         check(User::Name("1000:0".into()), Some((1000, 0, &[0, 27, 998], "/home/ada")));
         check(User::Name("nobody".into()), None);
         check(User::Name("../root".into()), None);
+    }
+
+    #[test]
+    fn finds_whom_an_image_means() {
+        let check = |text: &str, expected: Option<(u32, u32, &[u32], &str)>| {
+            let account = in_image_of(text, PASSWD, GROUP);
+            let got = account.as_ref().map(|a| (a.uid, a.gid, &a.groups[..], a.home.as_str()));
+            assert_eq!(got, expected, "{text}");
+        };
+        check("ada", Some((1000, 1001, &[1001, 27, 998], "/home/ada")));
+        check("1000", Some((1000, 1001, &[1001, 27, 998], "/home/ada")));
+        check("ada:docker", Some((1000, 998, &[998], "/home/ada")));
+        check("ada:7", Some((1000, 7, &[7], "/home/ada")));
+        check("4242", Some((4242, 0, &[0], "/")));
+        check("4242:4243", Some((4242, 4243, &[4243], "/")));
+        check("0", Some((0, 0, &[0], "/root")));
+        check("", Some((0, 0, &[0], "/root")));
+        check("nobody", None);
+        check("ada:nobody", None);
+        check("-1", None);
     }
 }

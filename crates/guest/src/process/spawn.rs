@@ -18,7 +18,7 @@ use super::terminal;
 use crate::kernel::{self, check, errno};
 
 /// Where programs are looked for when the caller does not say.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Enough for a chain of system calls.
 const STACK_BYTES: usize = 32 * 1024;
@@ -161,7 +161,7 @@ fn environment(spec: &ProcessSpec, account: &Account) -> Result<(Vec<CString>, S
 }
 
 /// The paths under which `name` is tried.
-fn candidates(name: &CString, path: &str) -> Vec<CString> {
+pub(crate) fn candidates(name: &CString, path: &str) -> Vec<CString> {
     if name.as_bytes().contains(&b'/') {
         return vec![name.clone()];
     }
@@ -177,7 +177,7 @@ fn candidates(name: &CString, path: &str) -> Vec<CString> {
 }
 
 /// A NULL-terminated array for `execve`. Valid as long as `strings` is.
-fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+pub(crate) fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 

@@ -1,0 +1,282 @@
+//! Machines in which templates are built: booted on a clone of a disk, with further disks attached to read from, used for some
+//! steps, and thrown away.
+//!
+//! Nothing of a workshop is written down. Its files lie among those of machines without a sandbox, which a node removes when it
+//! opens, after it has ended the processes: a node that is killed leaves nothing behind. What is worth keeping is cloned
+//! elsewhere ([`Workshop::keep`]).
+
+mod command;
+mod files;
+mod resolver;
+mod tool;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::{MachineShape, SandboxId};
+use guest_link::GuestPath;
+use guest_link::client::{CallError, Link};
+use guest_link::message::NetworkPast;
+use guest_link::tool::{DiskMount, ToolRequest};
+use machine::{BootPlan, DriveMode, VOLUMES_MAX, Vm, VolumeDrive};
+use network::Policy;
+use storage::clone_file;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::bake::{boot_files, random_name};
+use crate::berth::{Berth, open_disk};
+use crate::driver::cold::{create_memory, first_link};
+use crate::error::NodeError;
+use crate::identity::{IdentitySeed, Who, identity, random};
+use crate::node::{Node, Shared};
+use crate::restore::open_network;
+use crate::snapshots::{DISK, MEMORY};
+
+pub use command::{CommandMount, WorkshopCommand};
+pub use files::{CopyItem, CopySettings, Entries, Listed};
+
+/// Room for what a guest writes before anybody notices that it writes too much.
+const WRITE_ROOM_BYTES: u64 = 256 << 20;
+/// Where the guest has the attached disks. In memory, like all of `/dev`.
+const ATTACHED: &str = "/dev/attached";
+/// How long mounting a disk and the like may take.
+const SMALL_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a link that broke waits for the machine's own end, which explains it better.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A machine to build in.
+#[derive(Debug, Clone)]
+pub struct WorkshopPlan {
+    /// What its root disk is a clone of.
+    pub disk: PathBuf,
+    /// Its size.
+    pub shape: MachineShape,
+    /// What its guest may reach.
+    pub network: Policy,
+    /// Disks to read from: ext4, whole, and nobody's to write meanwhile. At most [`VOLUMES_MAX`].
+    pub attached: Vec<PathBuf>,
+}
+
+/// A machine to build in. Ended when dropped, with everything it has on the host.
+pub struct Workshop {
+    link: Link,
+    disk: PathBuf,
+    attached: usize,
+    /// Text of `/etc/resolv.conf` for its commands, while it has a network.
+    resolver: Option<String>,
+    ended: watch::Receiver<Option<String>>,
+    end: DropGuard,
+    keeper: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for Workshop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workshop").field("disk", &self.disk).field("attached", &self.attached).finish()
+    }
+}
+
+impl Node {
+    /// Boots a machine on a clone of a disk, with further disks attached read-only and mounted by the guest. After `Err` nothing
+    /// is left.
+    pub async fn workshop(&self, plan: WorkshopPlan) -> Result<Workshop, NodeError> {
+        if plan.attached.len() > VOLUMES_MAX {
+            return Err(NodeError::TooManyVolumes { asked: plan.attached.len(), max: VOLUMES_MAX });
+        }
+        let shared = Arc::clone(self.shared());
+        // Runs to its end even when the caller goes away: then the workshop is dropped, and its machine ends.
+        let opening = self.shared().tasks.spawn(async move { open(&shared, plan).await });
+        opening.await.unwrap_or(Err(NodeError::Closing))
+    }
+}
+
+async fn open(shared: &Arc<Shared>, plan: WorkshopPlan) -> Result<Workshop, NodeError> {
+    let required = plan.shape.memory_bytes() + WRITE_ROOM_BYTES;
+    tokio::task::block_in_place(|| shared.pool.require_free(required)).map_err(|error| {
+        tracing::warn!(%error, "no room to build a template");
+        NodeError::NoSpace { what: "a build" }
+    })?;
+    let directory = shared.paths.waiting().join(format!("workshop-{}", random_name()?));
+    let mut berth = Berth::take(&shared.network, directory).await?;
+    match boot(shared, &plan, &mut berth).await {
+        Ok((vm, link)) => furnish(shared, &plan, vm, link, berth).await,
+        Err(error) => {
+            berth.remove(&shared.network).await;
+            Err(error)
+        }
+    }
+}
+
+/// Boots the machine and makes its guest somebody. After `Err` the process is gone.
+async fn boot(
+    shared: &Arc<Shared>,
+    plan: &WorkshopPlan,
+    berth: &mut Berth,
+) -> Result<(Arc<dyn Vm>, Link), NodeError> {
+    let host = NodeError::host;
+    let files = boot_files(shared, &image::Silent).await?;
+    let disk = berth.directory.join(DISK);
+    tokio::task::block_in_place(|| clone_file(&plan.disk, &disk))?;
+    let memory = create_memory(&berth.directory.join(MEMORY), plan.shape.memory_bytes())?;
+    let attach = |path: &PathBuf| {
+        let file = std::fs::File::open(path).map_err(host("open a disk to attach"))?;
+        Ok(VolumeDrive { file, mode: DriveMode::ReadOnly })
+    };
+    let boot = BootPlan {
+        place: shared.names.place(&berth.directory, berth.slot),
+        shape: plan.shape,
+        kernel: files.kernel.clone(),
+        initramfs: files.initramfs.clone(),
+        memory,
+        disk: open_disk(&disk)?,
+        volumes: plan.attached.iter().map(attach).collect::<Result<_, NodeError>>()?,
+        tap: berth.tap.take(),
+    };
+    let id = SandboxId::from_random(random().map_err(host("make an id"))?);
+    let seed = IdentitySeed::new().map_err(host("make an identity"))?;
+    let vm = shared.engine.boot(boot).await?;
+    let connected = async {
+        let identity = identity(&id, &seed, Who::Anew, berth.addresses, NetworkPast::None)
+            .map_err(host("make an identity"))?;
+        let link = first_link(&*vm, shared.config.boot_patience, Some(identity)).await?;
+        open_network(shared, berth.slot, plan.network).await?;
+        Ok(link)
+    };
+    match connected.await {
+        Ok(link) => Ok((vm, link)),
+        Err(error) => {
+            vm.kill().await;
+            Err(error)
+        }
+    }
+}
+
+/// Gives a booted machine its keeper, and its guest the attached disks.
+async fn furnish(
+    shared: &Arc<Shared>,
+    plan: &WorkshopPlan,
+    vm: Arc<dyn Vm>,
+    link: Link,
+    berth: Berth,
+) -> Result<Workshop, NodeError> {
+    let disk = berth.directory.join(DISK);
+    let (end, (tell, ended)) = (CancellationToken::new(), watch::channel(None));
+    let keeper = shared.tasks.spawn(keep(Arc::clone(shared), vm, berth, end.clone(), tell));
+    let resolver = (plan.network != Policy::Closed).then(resolver::of_host).flatten();
+    let end = end.drop_guard();
+    let workshop = Workshop { link, disk, attached: plan.attached.len(), resolver, ended, end, keeper };
+    match workshop.mount_attached().await {
+        Ok(()) => Ok(workshop),
+        Err(error) => {
+            workshop.close().await;
+            Err(error)
+        }
+    }
+}
+
+/// Owns the machine until it ends or nobody wants it any more, then removes everything of it.
+async fn keep(
+    shared: Arc<Shared>,
+    vm: Arc<dyn Vm>,
+    berth: Berth,
+    end: CancellationToken,
+    tell: watch::Sender<Option<String>>,
+) {
+    let reason = tokio::select! {
+        exit = vm.exited() => exit.reason,
+        () = end.cancelled() => "it was closed".to_owned(),
+        () = shared.closing.cancelled() => "the node is shutting down".to_owned(),
+    };
+    tell.send_replace(Some(reason));
+    vm.kill().await;
+    berth.remove(&shared.network).await;
+}
+
+impl Workshop {
+    /// The link to its guest.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Where the guest has the attached disk of this number, counted from 0.
+    pub fn attached(&self, index: usize) -> GuestPath {
+        guest_path(&format!("{ATTACHED}/{index}"))
+    }
+
+    /// Flushes the guest's root file system and clones its disk to `to`, a new file, while nobody can write it. The machine goes
+    /// on. After `Err` there is no such file.
+    pub async fn keep(&self, to: &Path) -> Result<(), NodeError> {
+        let mut held = self.hold().await?;
+        let cloned = tokio::task::block_in_place(|| clone_file(&self.disk, to));
+        match held.let_go(self).await {
+            Ok(()) => cloned.map(drop).map_err(NodeError::from),
+            Err(error) => {
+                if cloned.is_ok() {
+                    // What may be half flushed is worth nothing; a file that stays is its caller's to find.
+                    drop(std::fs::remove_file(to));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the machine and removes everything of it.
+    pub async fn close(self) {
+        let Self { end, keeper, .. } = self;
+        drop(end);
+        if let Err(error) = keeper.await {
+            tracing::error!(%error, "a workshop's machine was not removed");
+        }
+    }
+
+    async fn mount_attached(&self) -> Result<(), NodeError> {
+        if self.attached == 0 {
+            return Ok(());
+        }
+        let count = u8::try_from(self.attached).unwrap_or(u8::MAX);
+        self.attended("find the attached disks", self.link.find_volumes(count)).await?;
+        let mounts = (0..self.attached).zip('b'..).map(|(index, letter)| DiskMount {
+            device: guest_path(&format!("/dev/vd{letter}")),
+            place: self.attached(index),
+        });
+        let request = ToolRequest::Mount(mounts.collect());
+        self.tool("mount the attached disks", &request, SMALL_PATIENCE).await.map(drop)
+    }
+
+    /// Waits for the guest's answer, or for the end of its machine.
+    async fn attended<T>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, NodeError> {
+        let mut ended = self.ended.clone();
+        let outcome = tokio::select! {
+            outcome = work => outcome,
+            // The sender goes only after it has told.
+            reason = ended.wait_for(Option::is_some) => return Err(self.is_over(reason.ok().as_deref())),
+        };
+        match outcome {
+            Err(CallError::Link(error)) => {
+                let mut ended = self.ended.clone();
+                match tokio::time::timeout(END_PATIENCE, ended.wait_for(Option::is_some)).await {
+                    Ok(reason) => Err(self.is_over(reason.ok().as_deref())),
+                    Err(_) => Err(NodeError::link(what)(error)),
+                }
+            }
+            outcome => outcome.map_err(NodeError::guest(what)),
+        }
+    }
+
+    fn is_over(&self, reason: Option<&Option<String>>) -> NodeError {
+        let reason = reason.and_then(Option::clone).unwrap_or_else(|| "it is gone".to_owned());
+        NodeError::WorkshopEnded { reason }
+    }
+}
+
+/// A path of our own making, or `/`.
+fn guest_path(text: &str) -> GuestPath {
+    GuestPath::parse(text).unwrap_or_else(|_| unreachable!("an absolute path without zero bytes"))
+}
