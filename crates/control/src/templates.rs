@@ -81,10 +81,14 @@ impl Templates {
             cpu: spec.vcpus,
             memory_mb: spec.memory_mib,
             is_global: true,
+            workspace: None,
             aliases: spec.aliases.clone(),
             tools: spec.rootfs.installs(),
             status: status.to_owned(),
             progress,
+            digest: None,
+            size_on_disk: None,
+            meta: None,
         }
     }
 }
