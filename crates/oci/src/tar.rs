@@ -18,6 +18,11 @@ pub use writer::Writer;
 /// Headers, data and padding come in blocks of this size.
 pub(crate) const BLOCK: usize = 512;
 
+/// Whether a block is the header of an entry.
+pub(crate) fn is_header(block: &[u8; BLOCK]) -> bool {
+    header::Header::check(block).is_ok()
+}
+
 /// Why an archive cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {

@@ -43,6 +43,22 @@ pub struct Unpacked {
     pub xattrs_skipped: u64,
 }
 
+/// Whether something begins as an archive does that [`Unpacker::tarball`] takes: tar, gzip or Zstandard. What begins so may still turn
+/// out to be damaged.
+///
+/// # Errors
+/// When it cannot be read, or is compressed in another way (`Unsupported`), so that nobody here can tell.
+pub fn is_archive(source: impl Read + 'static) -> std::io::Result<bool> {
+    let limits = Limits::default();
+    let bounds = Bounds { bytes_max: limits.bytes_max, ratio_max: limits.ratio_max };
+    let mut block = [0; crate::tar::BLOCK];
+    match Stream::open(source, bounds)?.read_exact(&mut block) {
+        Ok(()) => Ok(crate::tar::is_header(&block)),
+        // Shorter, or not what its first bytes pretend.
+        Err(_) => Ok(false),
+    }
+}
+
 /// Unpacks archives over each other into one directory.
 pub struct Unpacker {
     tree: Tree,

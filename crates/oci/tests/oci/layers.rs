@@ -173,3 +173,19 @@ fn a_packed_tree_is_the_same_again() {
     assert!(packed(again.path(), Times::Kept) == bytes);
     assert!(packed(first.path(), Times::Fixed(0)) == packed(second.path(), Times::Fixed(0)));
 }
+
+#[test]
+fn archives_are_told_from_other_files() {
+    let is = |bytes: Vec<u8>| oci::is_archive(std::io::Cursor::new(bytes));
+    let tar = archive(&[file("a", "b")]);
+    for bytes in [tar.clone(), gzip(&tar), zstd(&tar)] {
+        assert!(is(bytes).unwrap());
+    }
+    let text = "no archive at all, but long enough for a header. ".repeat(40).into_bytes();
+    for bytes in
+        [Vec::new(), vec![0; 4096], text.clone(), gzip(&text), gzip(b"short"), vec![0x1f, 0x8b, 8, 0, 1]]
+    {
+        assert!(!is(bytes).unwrap());
+    }
+    assert!(is(b"\xfd7zXZ\0 and so on".to_vec()).is_err());
+}
