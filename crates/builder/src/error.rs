@@ -1,9 +1,11 @@
 //! Why a template could not be built.
 
+use std::error::Error;
+
 use dockerfile::{DockerfileError, IgnoreError};
-use image::ImageError;
+use image::{ImageError, PrepareError, SpecError};
 use node::NodeError;
-use oci::{ImportError, PullError, ReferenceError, UnpackError};
+use oci::{ImportError, LayoutError, PullError, ReferenceError, StreamLimit, UnpackCause, UnpackError};
 
 /// Why a build failed. Nothing is left at its destination. The text is for whoever asked for the build and names no path of the host;
 /// causes are for the log.
@@ -33,7 +35,7 @@ pub enum BuildError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     /// An image could not be pulled.
-    #[error("image `{reference}` could not be pulled: {}", chain(.source))]
+    #[error("image `{reference}` could not be pulled: {}", chain(source))]
     Pull {
         /// As it was written.
         reference: String,
@@ -42,17 +44,23 @@ pub enum BuildError {
         source: PullError,
     },
     /// A file holds no image that can be used.
-    #[error("{}", chain(.0))]
+    #[error("the image cannot be used: {}", chain(.0))]
     Import(#[source] ImportError),
     /// Layers of an image or a tarball cannot be unpacked.
     #[error("{}", chain(.0))]
     Unpack(#[source] UnpackError),
-    /// What was unpacked cannot become a disk.
+    /// What was unpacked cannot become a guest's disk.
+    #[error("{}: {}", .0, .0.source)]
+    Tree(#[source] PrepareError),
+    /// The source is not there, or not what it should be.
     #[error("{problem}")]
-    Tree {
+    Source {
         /// What is wrong with it.
         problem: String,
     },
+    /// A disk that cannot be.
+    #[error(transparent)]
+    Size(SpecError),
     /// The content is larger than the disk.
     #[error("what is built does not fit a disk of {mib} MiB; ask for a larger one")]
     DiskTooSmall {
@@ -89,18 +97,43 @@ fn with_hint(error: &DockerfileError) -> String {
     }
 }
 
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+/// An error and its causes in one line, without paths of the host.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = said(error);
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
+        let more = said(inner);
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
         }
         cause = inner.source();
     }
     text
+}
+
+fn said(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<LayoutError>() {
+        Some(LayoutError::Host { doing, .. }) => format!("the host could not {doing} a file of it"),
+        Some(LayoutError::NotALayout { .. }) => "it is not an image layout of version 1.0.0".to_owned(),
+        Some(LayoutError::Index { .. }) => "its index cannot be read".to_owned(),
+        Some(LayoutError::InUse { .. }) => "old content is being removed just now".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the cause of an error is a full disk of the host.
+fn is_no_space(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        let full = inner.downcast_ref::<std::io::Error>().is_some_and(storage::is_no_space)
+            || matches!(inner.downcast_ref::<ImageError>(), Some(ImageError::DiskFull { .. }))
+            || matches!(inner.downcast_ref::<NodeError>(), Some(NodeError::NoSpace { .. }));
+        if full {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
 }
 
 impl BuildError {
@@ -114,6 +147,39 @@ impl BuildError {
         move |source| match storage::is_no_space(&source) {
             true => Self::NoSpace,
             false => Self::Host { doing, source },
+        }
+    }
+
+    pub(crate) fn pull(reference: &str, source: PullError) -> Self {
+        match is_no_space(&source) {
+            true => Self::NoSpace,
+            false => Self::Pull { reference: reference.to_owned(), source },
+        }
+    }
+
+    pub(crate) fn import(source: ImportError) -> Self {
+        if is_no_space(&source) { Self::NoSpace } else { Self::Import(source) }
+    }
+
+    pub(crate) fn image(source: ImageError) -> Self {
+        match source {
+            ImageError::Spec(SpecError::DiskTooSmall { mib }) => Self::DiskTooSmall { mib },
+            other if is_no_space(&other) => Self::NoSpace,
+            other => Self::Image(other),
+        }
+    }
+
+    pub(crate) fn tree(source: PrepareError) -> Self {
+        if is_no_space(&source) { Self::NoSpace } else { Self::Tree(source) }
+    }
+
+    /// What stopped unpacking onto a disk of `mib`.
+    pub(crate) fn unpack(source: UnpackError, mib: u64) -> Self {
+        match &source.cause {
+            UnpackCause::Limit { what, .. } if what.contains("bytes") => Self::DiskTooSmall { mib },
+            UnpackCause::Stream(StreamLimit::Bytes(_)) => Self::DiskTooSmall { mib },
+            _ if is_no_space(&source) => Self::NoSpace,
+            _ => Self::Unpack(source),
         }
     }
 }

@@ -9,10 +9,15 @@
 //! Nothing of a build runs on the host and no disk that a guest wrote is mounted there. Everything is kept below one directory of the
 //! node's pool, so that layers are clones that share their blocks.
 
+mod config;
+mod context;
 mod error;
+mod layers;
 mod log;
 mod request;
 mod settings;
+mod staging;
+mod stock;
 
 pub use dockerfile::ImageConfig;
 pub use error::BuildError;
