@@ -32,7 +32,7 @@ struct Arguments {
     #[arg(long, default_value = "/var/lib/pandastack-bench")]
     data_dir: PathBuf,
     /// Template to measure.
-    #[arg(long, default_value = "base")]
+    #[arg(long, default_value = "minimal")]
     template: String,
     /// Restores in a row.
     #[arg(long, default_value_t = 200)]

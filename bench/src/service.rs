@@ -23,7 +23,6 @@ use crate::setup::Bench;
 
 const KEY: &str = "pds_0123456789abcdef0123456789abcdef";
 const ROWS: usize = 10_000;
-const FILE_BYTES: usize = 200 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Measure the service.
@@ -38,6 +37,9 @@ pub(crate) struct Service {
     /// Sandboxes alive at once.
     #[arg(long, default_value_t = 100)]
     alive: usize,
+    /// Size of the file that goes up and down, in MiB.
+    #[arg(long, default_value_t = 200)]
+    file_mib: usize,
 }
 
 fn ms(since: Instant) -> f64 {
@@ -65,7 +67,7 @@ pub(crate) async fn measure(bench: &Bench, template: &str, service: &Service) ->
         let mut report = serde_json::Map::new();
         report.insert("create".into(), creates(bench, &client, template, service.creates).await?);
         report.insert("exec".into(), execs(bench, &client, template, service.execs).await?);
-        report.insert("files".into(), files(bench, &client, template).await?);
+        report.insert("files".into(), files(bench, &client, template, service.file_mib << 20).await?);
         report.insert("list".into(), lists(&control, &store, &client).await?);
         report.insert("alive".into(), alive(&client, template, service.alive).await?);
         anyhow::Ok(Value::Object(report))
@@ -148,12 +150,9 @@ async fn execs(bench: &Bench, client: &Client, template: &str, count: usize) -> 
     Ok(json!({ "ping": ping, "library": library, "http": http, "ratio": of_http.p50 / of_library.p50 }))
 }
 
-fn megabytes_per_second(since: Instant) -> f64 {
-    FILE_BYTES as f64 / 1e6 / since.elapsed().as_secs_f64()
-}
-
-/// 200 MB up and down: by the link and through HTTP.
-async fn files(bench: &Bench, client: &Client, template: &str) -> anyhow::Result<Value> {
+/// A file up and down: by the link and through HTTP.
+async fn files(bench: &Bench, client: &Client, template: &str, bytes: usize) -> anyhow::Result<Value> {
+    let speed = |started: Instant| bytes as f64 / 1e6 / started.elapsed().as_secs_f64();
     let made = client.post("/v1/sandboxes", &json!({ "template": template })).await?;
     let id = made["id"].as_str().context("no id")?.to_owned();
     let link = bench.node.sandbox(&SandboxId::parse(&id)?)?.link().await?;
@@ -167,31 +166,33 @@ async fn files(bench: &Bench, client: &Client, template: &str) -> anyhow::Result
         owner: None,
         parents: Parents::Require,
     })?;
-    for _ in 0..FILE_BYTES / PIECE_BYTES {
+    for _ in 0..bytes / PIECE_BYTES {
         writer.write(&piece).await?;
     }
     writer.finish().await?;
-    let link_up = megabytes_per_second(started);
+    let link_up = speed(started);
     let started = Instant::now();
     let mut reader = link.read_file(guest_path, 0, None).await?;
     let mut read = 0;
-    while let Some(bytes) = reader.next().await? {
-        read += bytes.len();
+    while let Some(piece) = reader.next().await? {
+        read += piece.len();
     }
-    ensure!(read == FILE_BYTES, "the link gave {read} bytes");
-    let link_down = megabytes_per_second(started);
+    ensure!(read == bytes, "the link gave {read} bytes");
+    let link_down = speed(started);
     let path = format!("/v1/sandboxes/{id}/fs?path=/file");
     let started = Instant::now();
-    client.upload(&path, FILE_BYTES, PIECE_BYTES).await?;
-    let http_up = megabytes_per_second(started);
+    client.upload(&path, bytes, PIECE_BYTES).await?;
+    let http_up = speed(started);
     let started = Instant::now();
-    ensure!(client.download(&path).await? == FILE_BYTES, "HTTP gave another length");
-    let http_down = megabytes_per_second(started);
+    ensure!(client.download(&path).await? == bytes, "HTTP gave another length");
+    let http_down = speed(started);
     client.delete(&format!("/v1/sandboxes/{id}")).await?;
     say(&format!(
-        "200 MB: link up {link_up:.0}, down {link_down:.0} MB/s; HTTP up {http_up:.0} ({:.2}), down {http_down:.0} ({:.2}) (goal 0.6)",
+        "{} MiB: link up {link_up:.0}, down {link_down:.0} MB/s; HTTP up {http_up:.0} ({:.2}), down {http_down:.0} ({:.2}) (goal 0.6); never more than {:.0} MB resident",
+        bytes >> 20,
         http_up / link_up,
-        http_down / link_down
+        http_down / link_down,
+        memory_mb("VmHWM")?
     ));
     Ok(json!({ "link_up": link_up, "link_down": link_down, "http_up": http_up, "http_down": http_down }))
 }
@@ -257,7 +258,7 @@ fn row(tenant: &TenantId, number: usize) -> SandboxRow {
 
 /// Resident memory of this process, which holds the server and little else.
 async fn alive(client: &Client, template: &str, count: usize) -> anyhow::Result<Value> {
-    let before = resident_mb()?;
+    let before = memory_mb("VmRSS")?;
     let (mut made, mut failures) = (Vec::new(), 0);
     for _ in 0..count {
         match client.post("/v1/sandboxes", &json!({ "template": template })).await {
@@ -268,7 +269,7 @@ async fn alive(client: &Client, template: &str, count: usize) -> anyhow::Result<
             }
         }
     }
-    let after = resident_mb()?;
+    let after = memory_mb("VmRSS")?;
     say(&format!(
         "{} sandboxes alive: {after:.0} MB resident (goal 120), {before:.0} MB before; {failures} of {count} failed",
         made.len()
@@ -279,9 +280,10 @@ async fn alive(client: &Client, template: &str, count: usize) -> anyhow::Result<
     Ok(json!({ "before_mb": before, "after_mb": after, "failures": failures, "count": count }))
 }
 
-fn resident_mb() -> anyhow::Result<f64> {
+/// `VmRSS` is what this process has in memory, `VmHWM` the most it ever had.
+fn memory_mb(name: &str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    let mut values = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib: f64 = values.next().context("no such line")?.trim().trim_end_matches(" kB").parse()?;
     Ok(kib / 1e3)
 }

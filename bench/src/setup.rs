@@ -54,10 +54,8 @@ impl Bench {
             Ok(Arc::new(QemuEngine::open(config)?) as Arc<dyn Engine>)
         };
         let node = Node::open(config, make_engine).await.context("open a node")?;
-        let spec = match arguments.template.as_str() {
-            "minimal" => image::template::minimal(),
-            _ => image::template::base(),
-        };
+        let spec = image::template::find(&arguments.template)
+            .with_context(|| format!("there is no template {}", arguments.template))?;
         say(&format!("preparing template {}", spec.name));
         let template = node.template(&spec, &|_| {}).await.context("prepare the template")?;
         Ok(Self { node, template, data_dir: arguments.data_dir.clone(), qemu, accelerator })

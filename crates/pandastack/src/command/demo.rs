@@ -39,8 +39,8 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
 }
 
 async fn show(node: &Node, made: &mut Vec<Sandbox>) -> anyhow::Result<()> {
-    say("preparing the template `base` (some minutes the first time, nothing after that)");
-    let snapshot = template::bake(node, "base").await?;
+    say("preparing the template `minimal` (a minute or two the first time, nothing after that)");
+    let snapshot = template::bake(node, "minimal").await?;
 
     let started = Instant::now();
     let request = CreateRequest::new(CreateFrom::Snapshot(snapshot));
@@ -56,7 +56,7 @@ async fn show(node: &Node, made: &mut Vec<Sandbox>) -> anyhow::Result<()> {
     let started = Instant::now();
     let version = run_in(
         &link,
-        &["python3", "-c", "import sys, platform; print(sys.version.split()[0], platform.release())"],
+        &["python3", "-c", "import os, sys; print(sys.version.split()[0], os.uname().release)"],
     )
     .await?;
     say(format!("python in it says: {version} ({:.0} ms)", started.elapsed().as_secs_f64() * 1e3));
