@@ -21,8 +21,9 @@ pub use identity::{
     USUAL_KEY_BYTES,
 };
 pub use process::{
-    Attachment, Channel, Command, Exit, ExitStatus, InputEnd, OffsetRange, Offsets, ProcessId, ProcessInfo,
-    ProcessRequest, ProcessSpec, SignalScope, Started, Stdin, Terminal, TerminalSize, User,
+    Attachment, Channel, Command, Exit, ExitStatus, InputEnd, OffsetRange, Offsets, ProcessDefaults,
+    ProcessId, ProcessInfo, ProcessRequest, ProcessSpec, SignalScope, Started, Stdin, Terminal, TerminalSize,
+    User,
 };
 use serde::{Deserialize, Serialize};
 pub use system::{Cpu, Disk, ListeningPort, Memory, Metrics, SystemRequest};
@@ -129,6 +130,13 @@ pub struct Quiesced {
     pub streams: u32,
     /// Processes the guest started that still run.
     pub processes: u32,
+}
+
+/// A message as bytes.
+#[must_use]
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    // A value in memory can always be written to memory.
+    postcard::to_stdvec(message).unwrap_or_default()
 }
 
 /// Reads a message from a peer; `None` when it is not one. The payload's own length bounds what it can hold.

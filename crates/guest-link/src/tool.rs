@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{EntryKind, decode};
+use crate::message::{self, EntryKind};
 use crate::path::GuestPath;
 
 /// The program, as every process of a guest can name it.
@@ -183,8 +183,7 @@ pub struct TooLong {
 impl ToolRequest {
     /// As the tool reads it.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
-        // A value in memory can always be written to memory.
-        let message = postcard::to_stdvec(self).unwrap_or_default();
+        let message = message::encode(self);
         let bytes = message.len();
         let length = u32::try_from(bytes).ok().filter(|_| (1..=REQUEST_BYTES_MAX).contains(&bytes));
         let mut request = length.ok_or(TooLong { bytes })?.to_le_bytes().to_vec();
@@ -201,7 +200,7 @@ impl ToolRequest {
     /// Reads a message.
     #[must_use]
     pub fn decode(message: &[u8]) -> Option<ToolRequest> {
-        decode(message)
+        message::decode(message)
     }
 }
 
@@ -209,8 +208,7 @@ impl Found {
     /// As the tool writes it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        // A value in memory can always be written to memory.
-        postcard::to_stdvec(self).unwrap_or_default()
+        message::encode(self)
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) use self::root::await_path;
 use crate::agent::{Agent, Hangup};
 use crate::identity::{self, netlink};
 use crate::kernel::check;
+use crate::process::defaults;
 use crate::system::{disks, shutdown};
 
 /// Open files a program may have: this one needs three per process and one per connection, others inherit it.
@@ -67,6 +68,9 @@ fn boot() -> Result<(), BootError> {
     quiet::settle().step("quiet the kernel")?;
     netlink::raise_loopback().step("raise the loopback interface")?;
     identity::prepare().step("prepare for an identity")?;
+    if let Err(error) = defaults::load() {
+        console::say(&format!("the image's defaults for processes cannot be used: {error}"));
+    }
     raise_limits().step("raise the limit of open files")?;
     let link = link::open().step("open the guest link")?;
     let agent = Agent::new(link, Hangup::Wait).step("start the agent")?;

@@ -9,6 +9,7 @@
 //! writing to the ring; that pipe is never closed under it.
 
 pub(crate) mod account;
+pub(crate) mod defaults;
 mod ring;
 pub(crate) mod spawn;
 mod table;

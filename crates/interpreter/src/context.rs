@@ -92,7 +92,8 @@ impl Context {
             let mut process = ProcessSpec::argv(kernel.command(program, &file, CELLS_DIRECTORY));
             process.env.clone_from(&env);
             process.cwd.clone_from(&cwd);
-            process.user.clone_from(&user);
+            // Whoever a template's image runs its processes by: kernels are root's unless somebody else is asked for.
+            process.user = Some(user.clone().unwrap_or(User::ROOT));
             process.stdin = Stdin::Pipe;
             process.tag = Some(format!("repl-{language}"));
             match link.start_detached(process).await {

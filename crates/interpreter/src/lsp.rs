@@ -2,7 +2,7 @@
 
 use guest_link::GuestPath;
 use guest_link::client::{CallError, Link, Process};
-use guest_link::message::{Failure, ProcessFailure, ProcessSpec, Stdin};
+use guest_link::message::{Failure, ProcessFailure, ProcessSpec, Stdin, User};
 
 /// Language servers of one language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,7 @@ pub async fn start_server(
         let mut spec = ProcessSpec::argv(command.iter().copied());
         spec.stdin = Stdin::Pipe;
         spec.cwd.clone_from(&cwd);
+        spec.user = Some(User::ROOT);
         spec.tag = Some(format!("lsp-{}", server.language));
         match link.start(spec).await {
             Ok(process) => return Ok(process),

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use guest_link::client::{CallError, ExecLimits, Link};
-use guest_link::message::{Failure, Parents, ProcessFailure, ProcessSpec, RemoveScope, WriteMode, WriteSpec};
+use guest_link::message::{
+    Failure, Parents, ProcessFailure, ProcessSpec, RemoveScope, User, WriteMode, WriteSpec,
+};
 use tokio::time::timeout;
 
 use crate::cell::{Cell, CellId};
@@ -130,6 +132,7 @@ pub async fn run_once(
     let spec = |argv: [&str; 3]| {
         let argv = argv.into_iter().filter(|word| !word.is_empty());
         let mut spec = ProcessSpec::argv(argv);
+        spec.user = Some(User::ROOT);
         spec.timeout_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
         spec
     };

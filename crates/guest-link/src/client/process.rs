@@ -6,8 +6,8 @@ use super::state::Item;
 use super::stream::Stream;
 use super::{CallError, Link, LinkError};
 use crate::message::{
-    Attachment, Channel, Event, Exit, InputEnd, Offsets, ProcessFailure, ProcessId, ProcessInfo,
-    ProcessRequest, ProcessSpec, Request, Response, SignalScope, Started, Stdin, TerminalSize,
+    Attachment, Channel, Event, Exit, InputEnd, Offsets, ProcessDefaults, ProcessFailure, ProcessId,
+    ProcessInfo, ProcessRequest, ProcessSpec, Request, Response, SignalScope, Started, Stdin, TerminalSize,
 };
 
 /// A process the host follows. Dropping it (and its [`ProcessInput`]) detaches: the process lives on.
@@ -146,6 +146,11 @@ impl Link {
             Response::Process(info) => Ok(info),
             _ => Err(LinkError::Unexpected.into()),
         }
+    }
+
+    /// Sets what the guest's processes get from now on where their callers say nothing. Kept on the guest's disk.
+    pub async fn set_process_defaults(&self, defaults: ProcessDefaults) -> Result<(), CallError> {
+        self.perform(&Request::Process(ProcessRequest::SetDefaults(defaults))).await
     }
 
     /// Sends a signal.

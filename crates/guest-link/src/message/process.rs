@@ -49,6 +49,19 @@ pub enum ProcessRequest {
     },
     /// All processes, running and recently ended → `Event::Processes` batches, `Response::Done`.
     List,
+    /// What processes get from now on where a caller says nothing, also after the guest was booted anew → `Response::Done`.
+    SetDefaults(ProcessDefaults),
+}
+
+/// What a template's image says about the processes of its guests. Above the guest's own defaults, below what a caller says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessDefaults {
+    /// Variables.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: Option<GuestPath>,
+    /// Who runs them, as `user`, `uid`, `user:group` or `uid:gid`.
+    pub user: Option<String>,
 }
 
 /// Names a process that the guest program started. Never reused while the guest lives; not the pid.
@@ -66,11 +79,11 @@ impl fmt::Display for ProcessId {
 pub struct ProcessSpec {
     /// What to run.
     pub command: Command,
-    /// Working directory; the user's home, or `/` where that is missing, when absent.
+    /// Working directory; when absent that of the guest's [`ProcessDefaults`], or the user's home; `/` where that is missing.
     pub cwd: Option<GuestPath>,
-    /// Variables, on top of `PATH HOME USER LOGNAME SHELL LANG` (and `TERM` with a terminal).
+    /// Variables, on top of `PATH HOME USER LOGNAME SHELL LANG` (and `TERM` with a terminal) and the guest's [`ProcessDefaults`].
     pub env: Vec<(String, String)>,
-    /// Who runs it; root when absent.
+    /// Who runs it; when absent that of the guest's [`ProcessDefaults`], or root.
     pub user: Option<User>,
     /// Standard input. Ignored with a terminal, which always has input.
     pub stdin: Stdin,
@@ -85,7 +98,7 @@ pub struct ProcessSpec {
 }
 
 impl ProcessSpec {
-    /// Runs `command` attached, as root, without input, terminal or timeout.
+    /// Runs `command` attached, as the guest's defaults say, without input, terminal or timeout.
     #[must_use]
     pub fn new(command: Command) -> ProcessSpec {
         ProcessSpec {

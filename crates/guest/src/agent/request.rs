@@ -12,7 +12,7 @@ use super::stream::{FileWork, Work};
 use crate::connection::Connection;
 use crate::file::{self, Plan};
 use crate::poll::{Ready, Source};
-use crate::process::{Attached, Progress, spawn, terminal};
+use crate::process::{Attached, Progress, defaults, spawn, terminal};
 use crate::system::{self, disks, metrics, ports};
 use crate::{identity, kernel};
 
@@ -98,6 +98,9 @@ impl Agent {
                 let failed = |error| Failure::Process(ProcessFailure::Spawn { errno: kernel::errno(&error) });
                 terminal::resize(terminal, size).map_err(failed)?;
                 self.answer(id, Ok(Response::Done));
+            }
+            ProcessRequest::SetDefaults(wanted) => {
+                self.submit_answer(id, move || (Vec::new(), defaults::set(wanted).map(|()| Response::Done)))
             }
             ProcessRequest::Status { process } => {
                 let info = self.processes.get(process)?.info();

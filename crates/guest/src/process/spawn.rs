@@ -11,9 +11,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use guest_link::message::{Command, Failure, ProcessFailure, ProcessSpec, Stdin, Terminal};
+use guest_link::message::{Command, Failure, ProcessDefaults, ProcessFailure, ProcessSpec, Stdin, Terminal};
 
 use super::account::{self, Account};
+use super::defaults;
 use super::terminal;
 use crate::kernel::{self, check, errno};
 
@@ -49,7 +50,7 @@ struct Plan {
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     directory: CString,
-    /// A home directory may be missing; one that was asked for may not.
+    /// A home directory or a template's own may be missing; one that was asked for may not.
     directory_required: bool,
     account: Account,
     /// What becomes standard input, output and error.
@@ -61,7 +62,13 @@ struct Plan {
 
 /// Starts what `spec` says.
 pub(crate) fn spawn(spec: &ProcessSpec) -> Result<Spawned, Failure> {
-    let account = account::find(spec.user.as_ref()).ok_or(Failure::Process(ProcessFailure::UnknownUser))?;
+    let defaults = defaults::current();
+    let defaults = defaults.as_deref();
+    let account = match (&spec.user, defaults.and_then(|defaults| defaults.user.as_deref())) {
+        (None, Some(user)) => account::in_image(user),
+        (user, _) => account::find(user.as_ref()),
+    };
+    let account = account.ok_or(Failure::Process(ProcessFailure::UnknownUser))?;
     let invalid = |_| Failure::Process(ProcessFailure::InvalidCommand);
     let argv: Vec<CString> = match &spec.command {
         Command::Argv(argv) => {
@@ -74,9 +81,9 @@ pub(crate) fn spawn(spec: &ProcessSpec) -> Result<Spawned, Failure> {
     let Some(name) = argv.first().filter(|name| !name.is_empty()) else {
         return Err(Failure::Process(ProcessFailure::InvalidCommand));
     };
-    let (env, path) = environment(spec, &account)?;
+    let (env, path) = environment(spec, &account, defaults)?;
     let programs = candidates(name, &path);
-    let directory = match &spec.cwd {
+    let directory = match spec.cwd.as_ref().or(defaults.and_then(|defaults| defaults.cwd.as_ref())) {
         Some(path) => CString::new(path.as_bytes()).map_err(invalid)?,
         None => CString::new(account.home.as_str()).map_err(invalid)?,
     };
@@ -130,10 +137,14 @@ impl Ends {
     }
 }
 
-/// The defaults with what the caller adds or overrides, and the resulting `PATH`.
-fn environment(spec: &ProcessSpec, account: &Account) -> Result<(Vec<CString>, String), Failure> {
+/// The defaults with what the template and then the caller add or override, and the resulting `PATH`.
+fn environment(
+    spec: &ProcessSpec,
+    account: &Account,
+    defaults: Option<&ProcessDefaults>,
+) -> Result<(Vec<CString>, String), Failure> {
     let term = spec.terminal.as_ref().map(|terminal| ("TERM", terminal.term.as_str()));
-    let defaults = [
+    let own = [
         ("PATH", PATH),
         ("HOME", &account.home),
         ("USER", &account.name),
@@ -141,12 +152,13 @@ fn environment(spec: &ProcessSpec, account: &Account) -> Result<(Vec<CString>, S
         ("SHELL", &account.shell),
         ("LANG", "C.UTF-8"),
     ];
-    let mut variables: Vec<(&str, &str)> = defaults.into_iter().chain(term).collect();
-    for (name, value) in &spec.env {
-        if name.is_empty() || name.contains('=') {
-            return Err(Failure::Process(ProcessFailure::InvalidCommand));
-        }
-        match variables.iter_mut().find(|(known, _)| known == name) {
+    if spec.env.iter().any(|(name, _)| name.is_empty() || name.contains('=')) {
+        return Err(Failure::Process(ProcessFailure::InvalidCommand));
+    }
+    let template = defaults.map_or(&[][..], |defaults| &defaults.env[..]);
+    let mut variables: Vec<(&str, &str)> = own.into();
+    for (name, value) in template.iter().map(words).chain(term).chain(spec.env.iter().map(words)) {
+        match variables.iter_mut().find(|(known, _)| *known == name) {
             Some(known) => known.1 = value,
             None => variables.push((name, value)),
         }
@@ -158,6 +170,10 @@ fn environment(spec: &ProcessSpec, account: &Account) -> Result<(Vec<CString>, S
         .collect::<Result<_, _>>()
         .map_err(|_| Failure::Process(ProcessFailure::InvalidCommand))?;
     Ok((env, path))
+}
+
+fn words((name, value): &(String, String)) -> (&str, &str) {
+    (name, value)
 }
 
 /// The paths under which `name` is tried.

@@ -78,7 +78,8 @@ impl Mounts {
     }
 
     fn bind_place(&mut self, from: &Place, to: &Path) -> Result<(), Trouble> {
-        let from = place::open(from)?.path();
+        let held = place::open(from)?;
+        let from = held.path();
         let is_directory = fs::metadata(&from).tried("mount at", to)?.is_dir();
         let to = self.point(to, if is_directory { Point::Directory } else { Point::File })?;
         self.bind(&from, to.clone())?;
@@ -91,7 +92,8 @@ impl Mounts {
     }
 
     fn copy_place(&mut self, from: &Place, to: &Path) -> Result<(), Trouble> {
-        let from = place::open(from)?.path();
+        let held = place::open(from)?;
+        let from = held.path();
         if fs::metadata(&from).tried("mount at", to)?.is_dir() {
             let to = self.tmpfs(to, "mode=0755")?;
             return Copier::new(None, None).copy(&from, &to, CopyWhat::Contents);
