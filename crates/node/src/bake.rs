@@ -3,19 +3,21 @@
 //! The key of a bake is the digest of everything that went into it: disk, kernel, initramfs (and with it our own guest program),
 //! engine, size and warm-up. When any of them changes the key changes, and the next use bakes anew.
 
+mod boot_files;
+mod built;
 mod leave;
 mod settle;
+mod start;
+mod warm;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use domain::{MachineShape, SnapshotId, TemplateName};
 use guest_link::GuestPath;
-use guest_link::client::{ExecLimits, Flush, Link};
-use guest_link::message::ProcessSpec;
+use guest_link::client::{Flush, Link};
 use image::template::TemplateSpec;
-use image::{KernelSource, Progress, Reuse, Step};
+use image::{Reuse, Step};
 use machine::{BootPlan, SaveTarget, Vm};
 use sha2::{Digest, Sha256};
 use storage::{Durability, clone_file};
@@ -28,10 +30,8 @@ use crate::node::Shared;
 use crate::save::{self, silence, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
 
-/// How long one warm-up command may take.
-const WARM_PATIENCE: Duration = Duration::from_secs(300);
-/// What is kept of a warm-up command's words for an error.
-const WARM_OUTPUT_BYTES: usize = 4096;
+pub(crate) use boot_files::{BootFiles, boot_files, look_anew};
+pub use built::{BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand};
 
 /// A guest that booted while the host was very busy may have settled for a poor clock, and every sandbox made from it would tick
 /// for ever. Then it is booted again, this often.
@@ -64,68 +64,17 @@ pub enum BakeStage {
     Ready,
 }
 
-/// The kernel and initramfs that every machine boots from.
-#[derive(Debug, Clone)]
-pub(crate) struct BootFiles {
-    pub(crate) kernel: PathBuf,
-    pub(crate) initramfs: PathBuf,
-    digest: String,
-}
-
-fn no_kernel(source: image::ImageError) -> NodeError {
-    NodeError::Build {
-        template: TemplateName::parse("kernel").unwrap_or_else(|_| unreachable!("a constant name is valid")),
-        source: Box::new(source),
-    }
-}
-
-/// Makes the next use look for the newest kernel.
-pub(crate) async fn look_anew(shared: &Shared) -> Result<(), NodeError> {
-    let mut known = shared.boot_files.lock().await;
-    shared.images.look_anew().await.map_err(no_kernel)?;
-    *known = None;
-    Ok(())
-}
-
-/// Makes or finds the kernel and the initramfs.
-pub(crate) async fn boot_files(shared: &Shared, progress: &dyn Progress) -> Result<BootFiles, NodeError> {
-    let mut known = shared.boot_files.lock().await;
-    if let Some(files) = &*known {
-        return Ok(files.clone());
-    }
-    let source = KernelSource::default();
-    let kernel = shared.images.kernel(&source, progress).await.map_err(no_kernel)?;
-    if shared.images.is_kernel_old(&source) {
-        renew_kernel(shared, source);
-    }
-    let initramfs = shared.images.initramfs(&kernel, progress).await.map_err(no_kernel)?;
-    let files = BootFiles {
-        kernel: kernel.path.clone(),
-        initramfs: initramfs.path.clone(),
-        digest: format!("{} {}", kernel.digest, initramfs.digest),
-    };
-    *known = Some(files.clone());
-    Ok(files)
-}
-
-/// Looks for a newer kernel while the one of the last time serves. Templates are baked with it after the next start of the
-/// node: those that exist go on being used until then.
-fn renew_kernel(shared: &Shared, source: KernelSource) {
-    let (images, closing) = (shared.images.clone(), shared.closing.clone());
-    shared.tasks.spawn(async move {
-        let renewed = tokio::select! {
-            renewed = images.renew_kernel(&source, &image::Silent) => renewed,
-            () = closing.cancelled() => return,
-        };
-        if let Err(error) = renewed {
-            tracing::warn!(%error, "could not look for a newer kernel; the one of the last time serves");
-        }
-    });
-}
-
 type Report<'a> = &'a (dyn Fn(BakeProgress) + Send + Sync);
 
-/// The snapshot of a template, baked if this is its first use. Concurrent first uses bake once.
+/// What is done with a guest between its boot and its snapshot.
+enum Furnishing<'a> {
+    /// What a template of the catalogue says.
+    Catalogue(&'a TemplateSpec),
+    /// What an image says.
+    Built(&'a BuiltTemplate),
+}
+
+/// The snapshot of a template of the catalogue, built and baked if this is its first use. Concurrent first uses bake once.
 pub(crate) async fn ensure(
     shared: &Arc<Shared>,
     spec: &TemplateSpec,
@@ -159,24 +108,43 @@ pub(crate) async fn ensure(
         &format!("{shape:?} {:?}", spec.warm),
         &leave::key(spec),
     ]);
-    if let Some(pin) = shared.snapshots.template(&name, &key) {
-        return Ok(pin);
+    let furnishing = Furnishing::Catalogue(spec);
+    Bake { shared, name: &name, shape, files: &files, disk: &rootfs.path, furnishing }
+        .once(key, &stages)
+        .await
+}
+
+/// The snapshot of a template that was built elsewhere, baked if this is its first use. Concurrent first uses bake once.
+pub(crate) async fn ensure_built(
+    shared: &Arc<Shared>,
+    template: &BuiltTemplate,
+    report: Report<'_>,
+) -> Result<Pin, NodeError> {
+    let BuiltTemplate { name, disk, digest, shape, defaults, start } = template;
+    let turn = shared.bakes.turn(name);
+    let _turn = turn.lock().await;
+    let stages = |stage| report(BakeProgress { template: name.clone(), stage });
+    let files = boot_files(shared, &|step: Step| stages(BakeStage::Image(step))).await?;
+    let key = key(&[
+        "built",
+        &files.digest,
+        digest,
+        &format!("{:?}", shared.engine.fingerprint()),
+        &format!("{shape:?}"),
+        &format!("{defaults:?} {start:?}"),
+    ]);
+    let furnishing = Furnishing::Built(template);
+    Bake { shared, name, shape: *shape, files: &files, disk, furnishing }.once(key, &stages).await
+}
+
+/// Forgets a template: its snapshots are gone for callers, and go with their last users.
+pub(crate) fn remove(shared: &Shared, name: &TemplateName) -> Result<(), NodeError> {
+    for snapshot in shared.snapshots.templates(name) {
+        shared.waiting.unwant(&snapshot);
+        shared.snapshots.delete(&snapshot)?;
     }
-    let bake = Bake { shared, name: &name, shape, files: &files, rootfs: rootfs.path, spec };
-    let mut attempt = 1;
-    let pin = loop {
-        match bake.run(key.clone(), &stages).await {
-            Err(NodeError::PoorClock { .. }) if attempt < BAKE_ATTEMPTS => attempt += 1,
-            outcome => break outcome?,
-        }
-    };
-    for outdated in shared.snapshots.outdated_templates(&name, &key) {
-        tracing::info!(template = %name, snapshot.id = %outdated, "template {name} was baked anew; its old snapshot goes");
-        shared.waiting.unwant(&outdated);
-        shared.snapshots.delete(&outdated)?;
-    }
-    stages(BakeStage::Ready);
-    Ok(pin)
+    shared.bakes.forget(name);
+    Ok(())
 }
 
 fn key(parts: &[&str]) -> String {
@@ -193,11 +161,33 @@ struct Bake<'a> {
     name: &'a TemplateName,
     shape: MachineShape,
     files: &'a BootFiles,
-    rootfs: PathBuf,
-    spec: &'a TemplateSpec,
+    disk: &'a Path,
+    furnishing: Furnishing<'a>,
 }
 
 impl Bake<'_> {
+    /// The snapshot of this key; baked if there is none. The caller has the template's turn. Bakes of other keys go.
+    async fn once(&self, key: String, stages: &(dyn Fn(BakeStage) + Send + Sync)) -> Result<Pin, NodeError> {
+        let (shared, name) = (self.shared, self.name);
+        if let Some(pin) = shared.snapshots.template(name, &key) {
+            return Ok(pin);
+        }
+        let mut attempt = 1;
+        let pin = loop {
+            match self.run(key.clone(), stages).await {
+                Err(NodeError::PoorClock { .. }) if attempt < BAKE_ATTEMPTS => attempt += 1,
+                outcome => break outcome?,
+            }
+        };
+        for outdated in shared.snapshots.outdated_templates(name, &key) {
+            tracing::info!(template = %name, snapshot.id = %outdated, "template {name} was baked anew; its old snapshot goes");
+            shared.waiting.unwant(&outdated);
+            shared.snapshots.delete(&outdated)?;
+        }
+        stages(BakeStage::Ready);
+        Ok(pin)
+    }
+
     async fn run(&self, key: String, stages: &(dyn Fn(BakeStage) + Send + Sync)) -> Result<Pin, NodeError> {
         let shared = self.shared;
         let staged = shared.snapshots.stage()?;
@@ -208,7 +198,7 @@ impl Bake<'_> {
             tracing::warn!(%error, "no room to bake template {}", self.name);
             NodeError::NoSpace { what: "the template" }
         })?;
-        clone_file(&self.rootfs, &disk)?;
+        clone_file(self.disk, &disk)?;
         let memory = create_memory(&targets.memory, self.shape.memory_bytes())?;
         let directory = shared.paths.waiting().join(format!("bake-{}", random_name()?));
         let mut berth = Berth::take(&shared.network, directory).await?;
@@ -254,11 +244,16 @@ impl Bake<'_> {
     ) -> Result<(), NodeError> {
         let link = first_link(vm, self.shared.config.boot_patience, None).await?;
         check_clock(&link).await?;
-        for command in &self.spec.warm {
-            stages(BakeStage::Warming(command.join(" ")));
-            self.warm_up(&link, command).await?;
+        match &self.furnishing {
+            Furnishing::Catalogue(spec) => {
+                for command in &spec.warm {
+                    stages(BakeStage::Warming(command.join(" ")));
+                    self.warm_up(&link, command).await?;
+                }
+                self.leave_running(spec, &link, stages).await?;
+            }
+            Furnishing::Built(template) => self.furnish(template, &link, stages).await?,
         }
-        self.leave_running(&link, stages).await?;
         stages(BakeStage::Saving);
         link.sync().await.map_err(NodeError::guest("flush its file systems"))?;
         silence(&link, Flush::FileSystems).await?;
@@ -267,30 +262,6 @@ impl Bake<'_> {
         let devices = save::create_devices(&targets.devices)?;
         vm.save(SaveTarget { memory: None, devices }).await?;
         Ok(())
-    }
-
-    async fn warm_up(&self, link: &Link, command: &[String]) -> Result<(), NodeError> {
-        match self.run_to_its_end(link, command).await? {
-            (0, _) => Ok(()),
-            (code, output) => Err(self.not_warm(command, format!("exit code {code}"), output)),
-        }
-    }
-
-    fn not_warm(&self, command: &[String], status: String, output: String) -> NodeError {
-        NodeError::Warm { template: self.name.clone(), command: command.join(" "), status, output }
-    }
-
-    /// A command's exit code and what it said about its errors.
-    async fn run_to_its_end(&self, link: &Link, command: &[String]) -> Result<(i32, String), NodeError> {
-        let limits = ExecLimits { stdout_bytes_max: WARM_OUTPUT_BYTES, stderr_bytes_max: WARM_OUTPUT_BYTES };
-        let running = link.exec(ProcessSpec::argv(command.to_vec()), b"", limits);
-        let silent =
-            NodeError::GuestSilent { what: "finish a warm-up command", seconds: WARM_PATIENCE.as_secs() };
-        let output = tokio::time::timeout(WARM_PATIENCE, running)
-            .await
-            .map_err(|_| silent)?
-            .map_err(NodeError::guest("run a warm-up command"))?;
-        Ok((output.exit.status.shell_code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 }
 
@@ -319,5 +290,13 @@ impl Turns {
     fn turn(&self, name: &TemplateName) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Arc::clone(turns.entry(name.clone()).or_default())
+    }
+
+    /// Forgets a template that is gone, unless somebody waits for it.
+    fn forget(&self, name: &TemplateName) {
+        let mut turns = self.turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if turns.get(name).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            turns.remove(name);
+        }
     }
 }

@@ -178,6 +178,26 @@ pub enum NodeError {
         /// The tail of what it said.
         output: String,
     },
+    /// A template's start command ended, or what it starts did not become ready.
+    #[error("template {template} did not start: `{command}` {status}: {output}")]
+    NotStarted {
+        /// Its name.
+        template: TemplateName,
+        /// The command: the start command, or the check of what it starts.
+        command: String,
+        /// What became of it.
+        status: String,
+        /// The last of what it said.
+        output: String,
+    },
+    /// What an image says about its processes cannot be.
+    #[error("the defaults of template {template} cannot be used: {reason}")]
+    Defaults {
+        /// Its name.
+        template: TemplateName,
+        /// Why.
+        reason: String,
+    },
     /// The guest booted with a clock that makes it tick for ever.
     #[error("the guest settled for the clock `{clock}`; the host may be too busy to bake a template now")]
     PoorClock {

@@ -7,6 +7,7 @@
 
 mod bake;
 mod berth;
+mod catalogue;
 mod config;
 mod create;
 mod driver;
@@ -30,7 +31,7 @@ mod volumes;
 mod waiting;
 mod workshop;
 
-pub use bake::{BakeProgress, BakeStage};
+pub use bake::{BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand};
 pub use config::NodeConfig;
 pub use driver::{Sandbox, SandboxState};
 pub use error::{NodeError, OpenError};
@@ -47,3 +48,4 @@ pub use workshop::{
 };
 
 pub use guest_link::tool::CopyWhat;
+pub use machine::VOLUMES_MAX;

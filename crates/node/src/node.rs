@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::lifecycle::Phase;
-use domain::{EngineFingerprint, SandboxId, SnapshotId};
+use domain::{EngineFingerprint, SandboxId, SnapshotId, TemplateName};
 use image::ImageStore;
 use image::template::TemplateSpec;
 use machine::Engine;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, info_span};
 
-use crate::bake::{self, BakeProgress, BootFiles, Turns};
+use crate::bake::{self, BakeProgress, BootFiles, BuiltTemplate, Turns};
 use crate::berth::Names;
 use crate::config::NodeConfig;
 use crate::create::{self, NewSandbox};
@@ -269,6 +269,23 @@ impl Node {
             self.shared.waiting.want(pin.id());
         }
         Ok(pin.id().clone())
+    }
+
+    /// The snapshot of a template that was built; baked if this is its first use. When anything that went into it changes it is
+    /// baked anew, and the old one goes with its last user.
+    pub async fn built_template(
+        &self,
+        template: &BuiltTemplate,
+        report: &(dyn Fn(BakeProgress) + Send + Sync),
+    ) -> Result<SnapshotId, NodeError> {
+        let pin = bake::ensure_built(&self.shared, template, report).await?;
+        Ok(pin.id().clone())
+    }
+
+    /// Forgets a template: no sandbox can be made from it any more, and its snapshot goes with its last user. One that is being
+    /// baked meanwhile is not.
+    pub fn remove_template(&self, name: &TemplateName) -> Result<(), NodeError> {
+        bake::remove(&self.shared, name)
     }
 
     /// Makes a sandbox. When this returns its guest has confirmed who it is and takes commands. After `Err` nothing is left.

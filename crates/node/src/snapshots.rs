@@ -282,6 +282,12 @@ impl Snapshots {
         self.pin(&id).ok()
     }
 
+    /// All bakes of this template.
+    pub(crate) fn templates(&self, name: &TemplateName) -> Vec<SnapshotId> {
+        // No key is empty.
+        self.outdated_templates(name, "")
+    }
+
     /// Bakes of this template from other parts than `key`: outdated, because the engine, the kernel or the image changed.
     pub(crate) fn outdated_templates(&self, name: &TemplateName, key: &str) -> Vec<SnapshotId> {
         let entries = self.lock();

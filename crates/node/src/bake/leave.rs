@@ -20,10 +20,11 @@ pub(super) fn key(spec: &TemplateSpec) -> String {
 impl Bake<'_> {
     pub(super) async fn leave_running(
         &self,
+        spec: &TemplateSpec,
         link: &Link,
         stages: &(dyn Fn(BakeStage) + Send + Sync),
     ) -> Result<(), NodeError> {
-        for kernel in &self.spec.kernels {
+        for kernel in &spec.kernels {
             stages(BakeStage::Warming(format!("a {} context", kernel.language)));
             self.leave_kernel(link, kernel).await?;
         }
