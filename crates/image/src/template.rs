@@ -49,7 +49,11 @@ pub struct WarmKernel {
 const PARTS: [(&str, &str); 1] = [("system", include_str!("../../../templates/parts/system.toml"))];
 
 /// The definitions.
-const DEFINITIONS: [(&str, &str); 3] = [
+const DEFINITIONS: [(&str, &str); 7] = [
+    ("agent", include_str!("../../../templates/agent.toml")),
+    ("browser", include_str!("../../../templates/browser.toml")),
+    ("claude-agent", include_str!("../../../templates/claude-agent.toml")),
+    ("postgres-16", include_str!("../../../templates/postgres-16.toml")),
     ("minimal", include_str!("../../../templates/minimal.toml")),
     ("base", include_str!("../../../templates/base.toml")),
     ("code-interpreter", include_str!("../../../templates/code-interpreter.toml")),

