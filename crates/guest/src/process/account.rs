@@ -77,15 +77,14 @@ fn in_image_of(text: &str, passwd: &str, group: &str) -> Option<Account> {
     };
     let user = if user.is_empty() { "0" } else { user };
     let number = user.parse::<u32>().ok();
-    let known = find_in(&User::Name(user.into()), passwd, group).filter(|found| found.name == user);
-    let mut account = match (known, number) {
-        (Some(account), _) => account,
-        (None, Some(uid)) => {
-            let is_known = passwd.lines().any(|line| line.split(':').nth(2) == Some(user));
-            let gid = if is_known { None } else { Some(0) };
+    let listed = |field: usize| passwd.lines().any(|line| line.split(':').nth(field) == Some(user));
+    let mut account = match number {
+        _ if listed(0) => find_in(&User::Name(user.into()), passwd, group)?,
+        Some(uid) => {
+            let gid = if listed(2) { None } else { Some(0) };
             find_in(&User::Ids { uid, gid }, passwd, group)?
         }
-        (None, None) => return None,
+        None => return None,
     };
     if let Some(gid) = gid {
         // A group that is named is the only one, as in a container.
