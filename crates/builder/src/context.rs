@@ -83,6 +83,16 @@ impl Context {
         Ok(Self { root, listing, digests: Mutex::default(), cancelled })
     }
 
+    /// A context with nothing in it.
+    pub(crate) fn empty() -> Self {
+        Self {
+            root: PathBuf::new(),
+            listing: Listing::new(),
+            digests: Mutex::default(),
+            cancelled: CancellationToken::new(),
+        }
+    }
+
     /// What a step copies from here, when `there` is at its destination.
     pub(crate) fn select(&self, step: &CopyStep, there: Destination) -> Result<Selection, SelectError> {
         step.select(&self.listing, there)

@@ -6,6 +6,7 @@ use dockerfile::{DockerfileError, IgnoreError};
 use image::{ImageError, PrepareError, SpecError};
 use node::NodeError;
 use oci::{ImportError, LayoutError, PullError, ReferenceError, StreamLimit, UnpackCause, UnpackError};
+use storage::CloneError;
 
 /// Why a build failed. Nothing is left at its destination. The text is for whoever asked for the build and names no path of the host;
 /// causes are for the log.
@@ -159,6 +160,22 @@ impl BuildError {
 
     pub(crate) fn import(source: ImportError) -> Self {
         if is_no_space(&source) { Self::NoSpace } else { Self::Import(source) }
+    }
+
+    pub(crate) fn clone(source: CloneError) -> Self {
+        match source {
+            CloneError::NoSpace => Self::NoSpace,
+            other => Self::host("clone a disk")(std::io::Error::other(other)),
+        }
+    }
+
+    pub(crate) fn node(source: NodeError) -> Self {
+        if is_no_space(&source) { Self::NoSpace } else { Self::Node(source) }
+    }
+
+    /// What went wrong with the instruction on a line.
+    pub(crate) fn step(line: usize, problem: impl Into<String>) -> Self {
+        Self::Step { line, problem: problem.into() }
     }
 
     pub(crate) fn image(source: ImageError) -> Self {

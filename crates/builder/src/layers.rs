@@ -170,6 +170,10 @@ impl Layers {
 }
 
 impl Layer {
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     pub(crate) fn disk(&self) -> PathBuf {
         self.layers.directory.join(&self.key).join(DISK)
     }

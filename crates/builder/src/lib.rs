@@ -9,16 +9,21 @@
 //! Nothing of a build runs on the host and no disk that a guest wrote is mounted there. Everything is kept below one directory of the
 //! node's pool, so that layers are clones that share their blocks.
 
+mod builder;
 mod config;
 mod context;
 mod error;
+mod guest_tree;
 mod layers;
 mod log;
+mod recipe;
 mod request;
 mod settings;
 mod staging;
 mod stock;
+mod template;
 
+pub use builder::Builder;
 pub use dockerfile::ImageConfig;
 pub use error::BuildError;
 pub use log::BuildLog;

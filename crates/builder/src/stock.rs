@@ -17,6 +17,8 @@ use crate::request::Collected;
 use crate::settings::BuilderSettings;
 use crate::staging::{Staging, blocking};
 
+pub(crate) use unpack::{Making, grown};
+
 /// Changes when disks are made in another way, so that old layers are no longer found.
 const VERSION: &str = "1";
 

@@ -235,10 +235,7 @@ impl Writing<'_> {
             }
             Some(Entry::File) => {
                 let (file, about) = self.context.open(path)?;
-                let (copy, _) = clone_open_file(&file, &to, mode(&about)).map_err(|error| match error {
-                    storage::CloneError::NoSpace => BuildError::NoSpace,
-                    other => failed(io::Error::other(other)),
-                })?;
+                let (copy, _) = clone_open_file(&file, &to, mode(&about)).map_err(BuildError::clone)?;
                 copy.set_times(FileTimes::new().set_modified(about.modified().map_err(failed)?))
                     .map_err(failed)?;
                 self.count(about.len());

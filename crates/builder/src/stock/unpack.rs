@@ -192,15 +192,7 @@ const ROOT: &str = "root";
 pub(crate) async fn grown(from: PathBuf, staging: &Staging, size: DiskSize) -> Result<(), BuildError> {
     let disk = disk_in(staging.path());
     let to = disk.clone();
-    staging
-        .blocking(move |_| {
-            let cloned = storage::clone_file(&from, &to);
-            cloned.map(drop).map_err(|error| match error {
-                storage::CloneError::NoSpace => BuildError::NoSpace,
-                other => BuildError::host("clone a disk")(io::Error::other(other)),
-            })
-        })
-        .await?;
+    staging.blocking(move |_| storage::clone_file(&from, &to).map(drop).map_err(BuildError::clone)).await?;
     let there = std::fs::metadata(&disk).map_err(BuildError::host("look at a disk"))?.len();
     if there < size.bytes() {
         image::grow_disk(&disk, size).await.map_err(BuildError::image)?;
