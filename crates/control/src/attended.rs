@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use contract::process::SignalName;
 use guest_link::client::{CallError, Link, Process, ProcessEvent, ProcessInput};
 use guest_link::message::{Offsets, ProcessId, SignalScope, TerminalSize};
 use tokio::runtime::Handle;
@@ -59,6 +60,12 @@ impl Attended {
     /// What changes its terminal's size, from wherever that is learned of.
     pub fn resizer(&self) -> Resizer {
         Resizer { link: self.process.link().clone(), process: self.process.id() }
+    }
+
+    /// Signals it and its group.
+    pub async fn signal(&self, signal: SignalName) -> Result<(), ControlError> {
+        let number = crate::process::signal_number(Some(signal))?;
+        Ok(self.process.link().signal(self.process.id(), number, SignalScope::Group).await?)
     }
 
     /// Kills it and its group; how it ended is still to be read.

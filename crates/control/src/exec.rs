@@ -25,6 +25,15 @@ const TIMEOUT_SECONDS_MAX: f64 = 7.0 * 86_400.0;
 /// How long a guest gets to report a command that it should have killed.
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
+/// Where an attended command reads from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttendedInput {
+    /// What its request holds, then nothing.
+    Given,
+    /// Whoever attends to it, through [`Attended::take_input`].
+    Attendant,
+}
+
 /// A command under way whose output is followed.
 pub struct ExecStream {
     /// The command.
@@ -145,7 +154,7 @@ impl Control {
     ) -> Result<ExecStream, ControlError> {
         check(&request)?;
         let sandbox = self.enter(caller, id).await?;
-        self.start_stream(sandbox, &mut request).await
+        self.start_stream(sandbox, &mut request, AttendedInput::Given).await
     }
 
     /// Starts a command that is killed when it is no longer attended to; also its deadline, for error texts.
@@ -153,9 +162,13 @@ impl Control {
         &self,
         caller: &Caller,
         id: &str,
-        request: ExecRequest,
+        mut request: ExecRequest,
+        input: AttendedInput,
     ) -> Result<(Attended, Option<Duration>), ControlError> {
-        let ExecStream { process, timeout, sandbox } = self.exec_stream(caller, id, request).await?;
+        check(&request)?;
+        let sandbox = self.enter(caller, id).await?;
+        let ExecStream { process, timeout, sandbox } =
+            self.start_stream(sandbox, &mut request, input).await?;
         Ok((Attended::new(self, sandbox, process, Farewell::Kill), timeout))
     }
 
@@ -163,15 +176,17 @@ impl Control {
         &self,
         sandbox: InUse,
         request: &mut ExecRequest,
+        from: AttendedInput,
     ) -> Result<ExecStream, ControlError> {
         let (mut spec, timeout) = spec(request, &sandbox)?;
         let input = request.stdin.take().unwrap_or_default();
-        if !input.is_empty() {
+        if !input.is_empty() || from == AttendedInput::Attendant {
             spec.stdin = guest_link::message::Stdin::Pipe;
         }
         let span = operation!("sandbox.start_process", sandbox.row);
         let mut process = traced(span, async { Ok(sandbox.link.start(spec).await?) }).await?;
-        if let Some(stdin) = process.take_input() {
+        let given = if from == AttendedInput::Given { process.take_input() } else { None };
+        if let Some(stdin) = given {
             self.tasks().spawn(async move {
                 // A process that ends without reading it all is none of our business.
                 if stdin.write(input.as_bytes()).await.unwrap_or(false) {

@@ -55,7 +55,7 @@ pub use config::ControlConfig;
 pub use control::{Control, OpenError};
 pub use error::{ControlError, Kind};
 pub use events::EventStream;
-pub use exec::{EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
+pub use exec::{AttendedInput, EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
 pub use measure::Measurements;
 pub use preview::{PreviewGrant, PreviewTarget};
 pub use terminal::ShellRequest;

@@ -45,7 +45,7 @@ fn view(info: ProcessInfo) -> Process {
     }
 }
 
-fn signal_number(signal: Option<SignalName>) -> Result<i32, ControlError> {
+pub(crate) fn signal_number(signal: Option<SignalName>) -> Result<i32, ControlError> {
     let number = match signal {
         None => Some(15),
         Some(SignalName::Number(number)) => (1..=SIGNAL_MAX).contains(&number).then_some(number),

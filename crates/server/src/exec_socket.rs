@@ -3,26 +3,34 @@
 //! ```text
 //! {"id","cmd",…} ─► a task each ─► one queue of messages ─► the client
 //! {"id","cancel"} ─► kills the process group
+//! {"id","signal"} ─► signals it
+//! {"id","input" | "input_end"} ─► its standard input
 //! ```
+//!
+//! A command that is started with `"open_stdin": true` reads what the client writes: `input` is base64, and for each piece of it
+//! comes `{"id","taken":bytes}` when the guest has it, 0 once it takes no more. Signals go before input that waits. With
+//! `"binary": true` output comes as `{"id","stream","base64"}`, byte for byte.
 //!
 //! Commands end with the connection: whoever wants them to outlive it starts them at `/processes`. A client that does not read
 //! holds up all of its commands, because their output waits in the queue, in the guest link's windows and in the guest, each of
 //! them bounded; then it is dropped.
+
+mod command;
 
 use std::collections::HashMap;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use contract::exec::ExecRequest;
-use control::{Caller, Control, ControlError, exec_failure};
-use guest_link::client::ProcessEvent;
-use guest_link::message::{Channel, Exit};
+use contract::process::SignalName;
+use control::{AttendedInput, Caller, Control};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -30,9 +38,9 @@ use crate::answer::Answer;
 use crate::extract::Path;
 use crate::socket::{
     Gone, Goodbye, MaybeUpgrade, Received, Receiving, Sending, Socket, expect_upgrade, keep_alive, pings,
-    told,
 };
-use crate::utf8::Utf8Decoder;
+
+use command::{Input, Manner, Reins, harness};
 
 /// Commands of one connection at once; more are refused.
 const COMMANDS_MAX: usize = 64;
@@ -72,6 +80,16 @@ struct Said {
     id: String,
     #[serde(default)]
     cancel: bool,
+    #[serde(default)]
+    binary: bool,
+    #[serde(default)]
+    open_stdin: bool,
+    #[serde(default)]
+    input: Option<String>,
+    #[serde(default)]
+    input_end: bool,
+    #[serde(default)]
+    signal: Option<SignalName>,
     #[serde(flatten)]
     request: ExecRequest,
 }
@@ -127,7 +145,7 @@ struct Commands {
     caller: Caller,
     sandbox: String,
     messages: mpsc::Sender<Value>,
-    running: HashMap<String, CancellationToken>,
+    running: HashMap<String, Reins>,
     /// Each ends with the name of its command.
     tasks: JoinSet<String>,
 }
@@ -162,119 +180,64 @@ impl Commands {
     }
 
     fn obey(&mut self, said: Said) -> Result<(), (String, String)> {
-        let Said { id, cancel, request } = said;
         // What has ended makes room before anything is refused.
         while let Some(ended) = self.tasks.try_join_next() {
             if let Ok(id) = ended {
                 self.running.remove(&id);
             }
         }
-        let error = if id.is_empty() {
-            "id required: a name for the command, of your choice".to_owned()
-        } else if id.len() > ID_BYTES_MAX {
+        if said.id.len() > ID_BYTES_MAX {
             return Err((String::new(), format!("id is longer than {ID_BYTES_MAX} bytes")));
-        } else if cancel {
-            match self.running.get(&id) {
-                Some(command) => {
-                    command.cancel();
-                    return Ok(());
-                }
-                None => "no command of this id is running".to_owned(),
-            }
-        } else if self.running.contains_key(&id) {
-            "a command of this id is running already".to_owned()
-        } else if self.running.len() >= COMMANDS_MAX {
-            format!("{COMMANDS_MAX} commands are running already; no more are taken at once")
-        } else {
-            let cancelled = CancellationToken::new();
-            self.running.insert(id.clone(), cancelled.clone());
-            let command = Command {
-                control: self.control.clone(),
-                caller: self.caller.clone(),
-                sandbox: self.sandbox.clone(),
-                id,
-                messages: self.messages.clone(),
-                cancelled,
-            };
-            self.tasks.spawn(command.run(request));
-            return Ok(());
-        };
-        Err((id, error))
-    }
-}
-
-/// One command.
-struct Command {
-    control: Control,
-    caller: Caller,
-    sandbox: String,
-    id: String,
-    messages: mpsc::Sender<Value>,
-    cancelled: CancellationToken,
-}
-
-impl Command {
-    async fn run(self, request: ExecRequest) -> String {
-        let last = match self.follow(request).await {
-            Ok(Ok(exit)) => json!({ "id": self.id, "exit": exit.status.shell_code() }),
-            Ok(Err(error)) | Err(error) => {
-                let mut told = told(&error);
-                told["id"] = self.id.clone().into();
-                told
-            }
-        };
-        // A client that is gone needs no ending.
-        let _ = self.messages.send(last).await;
-        self.id
+        }
+        let id = said.id.clone();
+        self.perform(said).map_err(|error| (id, error))
     }
 
-    /// How it ended: the inner error is a deadline that passed.
-    async fn follow(&self, request: ExecRequest) -> Result<Result<Exit, ControlError>, ControlError> {
-        // A key may have been revoked since the connection was opened.
-        self.control.authenticate_again(&self.caller).await?;
-        let (mut process, timeout) = self.control.exec_attended(&self.caller, &self.sandbox, request).await?;
-        let mut killed = false;
-        let mut decoders = [Utf8Decoder::default(), Utf8Decoder::default()];
-        loop {
-            let event = tokio::select! {
-                event = process.next() => event?,
-                () = self.cancelled.cancelled(), if !killed => {
-                    killed = true;
-                    process.kill().await?;
-                    continue;
-                }
-            };
-            match event {
-                ProcessEvent::Output { channel, data, .. } => {
-                    let text = decoders[place(channel)].push(&data);
-                    self.write(channel, text).await;
-                }
-                ProcessEvent::Gap { .. } => {}
-                ProcessEvent::Exited(exit) => {
-                    for channel in [Channel::Stdout, Channel::Stderr] {
-                        let text = decoders[place(channel)].finish();
-                        self.write(channel, text).await;
-                    }
-                    return Ok(exec_failure(&exit, timeout).map_or(Ok(exit), Err));
-                }
+    fn perform(&mut self, said: Said) -> Result<(), String> {
+        if said.id.is_empty() {
+            return Err("id required: a name for the command, of your choice".to_owned());
+        }
+        let steers = said.cancel || said.input.is_some() || said.input_end || said.signal.is_some();
+        match self.running.get(&said.id) {
+            Some(reins) if steers => steer(reins, said),
+            None if steers => Err("no command of this id is running".to_owned()),
+            Some(_) => Err("a command of this id is running already".to_owned()),
+            None if self.running.len() >= COMMANDS_MAX => {
+                Err(format!("{COMMANDS_MAX} commands are running already; no more are taken at once"))
+            }
+            None => {
+                self.start(said);
+                Ok(())
             }
         }
     }
 
-    /// Passes output on.
-    async fn write(&self, channel: Channel, text: String) {
-        if text.is_empty() {
-            return;
-        }
-        let stream = ["stdout", "stderr"][place(channel)];
-        let message = json!({ "id": self.id, "stream": stream, "data": text });
-        let _ = self.messages.send(message).await;
+    fn start(&mut self, said: Said) {
+        let input = if said.open_stdin { AttendedInput::Attendant } else { AttendedInput::Given };
+        let (control, caller, sandbox) = (self.control.clone(), self.caller.clone(), self.sandbox.clone());
+        let (command, reins) = harness(control, caller, sandbox, said.id.clone(), self.messages.clone());
+        self.running.insert(said.id, reins);
+        self.tasks.spawn(command.run(said.request, Manner { binary: said.binary, input }));
     }
 }
 
-const fn place(channel: Channel) -> usize {
-    match channel {
-        Channel::Stdout => 0,
-        Channel::Stderr => 1,
+/// Passes an order on to a command that runs.
+fn steer(reins: &Reins, said: Said) -> Result<(), String> {
+    if said.cancel {
+        reins.cancelled.cancel();
+        return Ok(());
     }
+    if let Some(signal) = said.signal {
+        // Whoever sends more signals than can be delivered means the same with all of them.
+        let _ = reins.signals.try_send(signal);
+    }
+    let full = |_| "input comes faster than it is taken: wait for `taken`".to_owned();
+    if let Some(text) = said.input {
+        let bytes = STANDARD.decode(text).map_err(|_| "input must be base64".to_owned())?;
+        reins.inputs.try_send(Input::Bytes(bytes)).map_err(full)?;
+    }
+    if said.input_end {
+        reins.inputs.try_send(Input::End).map_err(full)?;
+    }
+    Ok(())
 }
