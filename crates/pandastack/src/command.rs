@@ -1,7 +1,16 @@
 //! One file per subcommand.
 
+pub(crate) mod auth;
+pub(crate) mod context;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod fs;
 pub(crate) mod local;
+pub(crate) mod run;
+pub(crate) mod sandbox;
 pub(crate) mod serve;
+pub(crate) mod shell;
+pub(crate) mod snapshot;
 pub(crate) mod template;
+pub(crate) mod token;
+pub(crate) mod volume;

@@ -1,16 +1,26 @@
 //! The `pandastack` binary: subcommands and wiring only.
 
+mod attached;
 mod command;
 mod config;
+mod connection;
+mod context_file;
 mod engine;
+mod local_terminal;
 mod output;
+mod progress;
+mod quoting;
+mod signals;
+mod table;
 mod traces;
+mod transfer;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use config::Options;
+use config::{Options, Settings};
+use connection::Connection;
 use output::Format;
 use telemetry::Traces;
 
@@ -18,60 +28,179 @@ use telemetry::Traces;
 #[derive(Debug, Parser)]
 #[command(name = "pandastack", version, propagate_version = true)]
 struct Arguments {
-    #[command(flatten)]
-    options: Options,
     /// How results are written to standard output.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    #[arg(long, short, global = true, value_enum, default_value_t = Format::Table)]
     output: Format,
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Find out what this host can do, by trying it, and how to mend what it cannot.
-    Doctor(command::doctor::Arguments),
-    /// Show a sandbox at work: create it, run Python in it, fork it, put it to sleep and wake it.
-    Demo,
-    /// Serve the API: everything in one process, with nothing else to install.
-    Serve(Box<command::serve::Arguments>),
-    /// Build and prepare templates.
+    /// Run a command in a sandbox of its own: made, given the local files that the command names, and deleted afterwards.
+    ///
+    /// Ends with the command's exit code. What is piped in is what it reads; Ctrl-C is for it.
+    #[command(after_help = "Examples:\n  pandastack run python3 script.py data.csv\n  \
+        pandastack run --template code-interpreter -- python3 -c 'import pandas; print(pandas.__version__)'\n  \
+        cat access.log | pandastack run 'sort | uniq -c | sort -rn | head'")]
+    Run(Box<command::run::Arguments>),
+    /// Work with sandboxes.
+    #[command(subcommand, visible_alias = "sb")]
+    Sandbox(Box<command::sandbox::Command>),
+    /// Work with files of sandboxes.
     #[command(subcommand)]
-    Template(command::template::Command),
+    Fs(command::fs::Command),
+    /// Work with snapshots.
+    #[command(subcommand)]
+    Snapshot(command::snapshot::Command),
+    /// Work with templates.
+    #[command(subcommand)]
+    Template(Box<command::template::Command>),
+    /// Work with volumes.
+    #[command(subcommand)]
+    Volume(command::volume::Command),
+    /// Work with API keys.
+    #[command(subcommand)]
+    Token(command::token::Command),
+    /// Log in to servers, and see who one is.
+    #[command(subcommand)]
+    Auth(command::auth::Command),
+    /// Choose among servers.
+    #[command(subcommand)]
+    Context(command::context::Command),
+    /// Serve the API: everything in one process, with nothing else to install.
+    #[command(after_help = "Example:\n  pandastack serve --listen 127.0.0.1:8080 --prepare base")]
+    Serve {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(flatten)]
+        serve: Box<command::serve::Arguments>,
+    },
+    /// Find out what this host can do, by trying it, and how to mend what it cannot.
+    #[command(after_help = "Example:\n  pandastack doctor")]
+    Doctor {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(flatten)]
+        doctor: command::doctor::Arguments,
+    },
+    /// Show a sandbox at work on this host: create it, run Python in it, fork it, put it to sleep and wake it.
+    #[command(after_help = "Example:\n  pandastack demo")]
+    Demo {
+        #[command(flatten)]
+        host: Box<Options>,
+    },
     /// Work on this host's sandboxes directly, without a server. Each call takes over the machines that earlier calls left
     /// running.
-    #[command(subcommand)]
-    Local(command::local::Command),
+    Local {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(subcommand)]
+        command: command::local::Command,
+    },
+    /// Write a script that completes this program's commands in a shell.
+    #[command(after_help = "Example:\n  pandastack completions bash > ~/.local/share/bash-completion/completions/pandastack")]
+    Completions(command::shell::CompletionsArguments),
+    /// Write manual pages.
+    #[command(after_help = "Example:\n  pandastack man ~/.local/share/man/man1")]
+    Man(command::shell::ManArguments),
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let format = arguments.output;
+    match run(arguments) {
         Ok(code) => code,
+        Err(error) if output::reader_gone(&error) => ExitCode::from(output::READER_GONE),
         Err(error) => {
-            output::report_error(&error);
+            output::report_error(&error, format);
             ExitCode::from(1)
         }
     }
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let settings = arguments.options.settings()?;
-    let traces = match &arguments.command {
-        Command::Serve(serve) => serve.traces(&settings)?,
-        _ => None,
-    };
-    let (layer, exporter) = traces.map(|Traces { layer, exporter }| (layer, exporter)).unzip();
-    output::start_logging(layer);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        match arguments.command {
-            Command::Doctor(doctor) => command::doctor::run(&settings, &doctor, arguments.output),
-            Command::Demo => command::demo::run(&settings).await,
-            Command::Serve(serve) => command::serve::run(&settings, *serve, exporter).await,
-            Command::Template(template) => {
-                command::template::run(&settings, template, arguments.output).await
-            }
-            Command::Local(local) => command::local::run(&settings, local, arguments.output).await,
+    let Arguments { connection, output: format, command } = arguments;
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    match command {
+        Command::Serve { host, serve } => {
+            let settings = host.settings()?;
+            let traces = serve.traces(&settings)?;
+            let (layer, exporter) = traces.map(|Traces { layer, exporter }| (layer, exporter)).unzip();
+            output::start_logging(layer);
+            runtime()?.block_on(command::serve::run(&settings, *serve, exporter))
         }
-    })
+        command => {
+            output::start_logging(None);
+            runtime()?.block_on(perform(&connection, command, format))
+        }
+    }
+}
+
+async fn perform(connection: &Connection, command: Command, format: Format) -> anyhow::Result<ExitCode> {
+    let settings = |host: &Options| -> anyhow::Result<Settings> { host.settings() };
+    match command {
+        Command::Run(run) => command::run::run(connection, *run).await,
+        Command::Sandbox(sandbox) => command::sandbox::run(connection, *sandbox, format).await,
+        Command::Fs(fs) => command::fs::run(connection, fs, format).await,
+        Command::Snapshot(snapshot) => command::snapshot::run(connection, snapshot, format).await,
+        Command::Template(template) => command::template::run(connection, *template, format).await,
+        Command::Volume(volume) => command::volume::run(connection, volume, format).await,
+        Command::Token(token) => command::token::run(connection, token, format).await,
+        Command::Auth(auth) => command::auth::run(connection, auth, format).await,
+        Command::Context(context) => command::context::run(context, format),
+        Command::Serve { host, serve } => command::serve::run(&settings(&host)?, *serve, None).await,
+        Command::Doctor { host, doctor } => command::doctor::run(&settings(&host)?, &doctor, format),
+        Command::Demo { host } => command::demo::run(&settings(&host)?).await,
+        Command::Local { host, command } => command::local::run(&settings(&host)?, command, format).await,
+        Command::Completions(shell) => command::shell::completions(&shell, Arguments::command()),
+        Command::Man(man) => command::shell::man(&man, Arguments::command()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk(command: &clap::Command, path: &str, visit: &mut dyn FnMut(&str, &clap::Command)) {
+        visit(path, command);
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            walk(sub, &format!("{path} {}", sub.get_name()), visit);
+        }
+    }
+
+    #[test]
+    fn every_command_is_explained_with_an_example_of_itself() {
+        let mut found = 0;
+        walk(&Arguments::command(), "pandastack", &mut |path, command| {
+            assert!(command.get_about().is_some(), "{path} says nothing about itself");
+            if command.has_subcommands() {
+                return;
+            }
+            found += 1;
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{path} --help has no example");
+            assert!(help.contains(path), "the example of {path} is of something else");
+        });
+        assert!(found > 60, "only {found} commands");
+    }
+
+    #[test]
+    fn examples_are_understood() {
+        walk(&Arguments::command(), "pandastack", &mut |_, command| {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter_map(|line| line.trim().find("pandastack ").map(|at| &line.trim()[at..])) {
+                let words = line.split(['<', '>']).next().unwrap_or_default();
+                let words = words.split_whitespace().map(|word| word.trim_matches('\''));
+                Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        });
+    }
+
+    #[test]
+    fn the_command_line_agrees_with_itself() {
+        Arguments::command().debug_assert();
+    }
 }

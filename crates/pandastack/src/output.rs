@@ -3,15 +3,20 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
+use client::ClientError;
 use serde::Serialize;
+use serde_json::json;
 use telemetry::SpanLayer;
 use tracing_subscriber::prelude::*;
+
+use crate::connection::{API_VARIABLE, KEY_VARIABLE, NoKey};
 
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
-    Text,
+    #[value(alias = "text")]
+    Table,
     /// For programs: one JSON document.
     Json,
 }
@@ -48,7 +53,7 @@ pub(crate) fn result(
             serde_json::to_writer_pretty(&mut stdout, value)?;
             stdout.write_all(b"\n")
         }
-        Format::Text => {
+        Format::Table => {
             let text = text();
             stdout.write_all(text.as_bytes())?;
             if text.is_empty() || text.ends_with('\n') { Ok(()) } else { stdout.write_all(b"\n") }
@@ -62,21 +67,69 @@ pub(crate) fn say(line: impl AsRef<str>) {
     drop(writeln!(io::stderr(), "{}", line.as_ref()));
 }
 
-/// An error with its causes.
-pub(crate) fn report_error(error: &anyhow::Error) {
+/// The exit code of a program whose reader has gone.
+pub(crate) const READER_GONE: u8 = 141;
+
+/// Whether all that went wrong is that nobody reads what is written any more, as with `| head`.
+pub(crate) fn reader_gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// An error with its causes and what to do about it: lines for people, one JSON object for programs.
+pub(crate) fn report_error(error: &anyhow::Error, format: Format) {
+    let refusal = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>()?.refusal());
+    let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+    if format == Format::Json {
+        let mut value = json!({ "error": error.to_string(), "causes": causes, "hint": hint(error) });
+        if let Some(refusal) = refusal {
+            value["status"] = refusal.status.into();
+            value["code"] = refusal.code.clone().into();
+            value["request_id"] = refusal.request_id.clone().into();
+        }
+        return say(value.to_string());
+    }
     say(format!("error: {error}"));
-    for cause in error.chain().skip(1) {
+    for cause in causes {
         say(format!("  because: {cause}"));
     }
+    if let Some(id) =
+        refusal.filter(|refusal| refusal.status >= 500).and_then(|refusal| refusal.request_id.as_ref())
+    {
+        say(format!("  request: {id}"));
+    }
+    if let Some(hint) = hint(error) {
+        say(format!("hint: {hint}"));
+    }
+}
+
+fn hint(error: &anyhow::Error) -> Option<String> {
+    if error.chain().any(|cause| cause.is::<NoKey>()) {
+        return Some(format!("pandastack auth login, or set {KEY_VARIABLE}"));
+    }
+    let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
+    match client {
+        Some(ClientError::Refused(refusal)) if refusal.status == 401 => {
+            return Some("pandastack auth login".to_owned());
+        }
+        Some(ClientError::Refused(refusal)) => return refusal.hint.clone(),
+        Some(ClientError::Unreachable { .. } | ClientError::Silent { .. } | ClientError::Protocol { .. }) => {
+            return Some(format!(
+                "name another server with --api or {API_VARIABLE}, or run one here: pandastack serve"
+            ));
+        }
+        Some(ClientError::Address { .. }) => {
+            return Some("an address is such as http://127.0.0.1:8080".to_owned());
+        }
+        _ => {}
+    }
     let text = format!("{error:#}");
-    let hint = if text.contains("engine") || text.contains("QEMU") {
-        Some("pandastack doctor")
+    if text.contains("there is no context") {
+        Some("pandastack context list".to_owned())
+    } else if text.contains("engine") || text.contains("QEMU") {
+        Some("pandastack doctor".to_owned())
     } else if text.contains("data directory") && text.contains("in use") {
-        Some("stop the other process, or choose another directory with --data-dir")
+        Some("stop the other process, or choose another directory with --data-dir".to_owned())
     } else {
         None
-    };
-    if let Some(hint) = hint {
-        say(format!("hint: {hint}"));
     }
 }

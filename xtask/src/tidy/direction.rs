@@ -26,13 +26,14 @@ const fn of(name: &'static str, layer: u8, may_use: &'static [&'static str]) -> 
 }
 
 /// All crates, those that are planned included.
-const CRATES: [Crate; 21] = [
+const CRATES: [Crate; 22] = [
     of("dockerfile", 0, &[]),
     of("domain", 0, &[]),
     of("guest-link", 0, &[]),
     of("host", 0, &[]),
     of("oci", 0, &[]),
     of("telemetry", 0, &[]),
+    of("client", 2, &["contract"]),
     of("contract", 1, &["domain"]),
     of("guest", 1, &["guest-link"]),
     of("image", 1, &["domain"]),
@@ -63,8 +64,10 @@ const CRATES: [Crate; 21] = [
         6,
         &[
             "builder",
+            "client",
             "contract",
             "control",
+            "dockerfile",
             "domain",
             "guest-link",
             "host",

@@ -24,6 +24,7 @@ const OUTPUT_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a sandbox from a template, or from a snapshot.
+    #[command(after_help = "Example:\n  pandastack local create --template base")]
     Create {
         /// The template.
         #[arg(long, default_value = "base", conflicts_with = "snapshot")]
@@ -33,8 +34,10 @@ pub(crate) enum Command {
         snapshot: Option<SnapshotId>,
     },
     /// The sandboxes of this host.
+    #[command(after_help = "Example:\n  pandastack local list")]
     List,
     /// Run a command in a sandbox; ends with the command's exit code.
+    #[command(after_help = "Example:\n  pandastack local exec 0a1b2c3d -- uname -a")]
     Exec {
         /// The sandbox.
         id: SandboxId,
@@ -43,6 +46,7 @@ pub(crate) enum Command {
         command: Vec<String>,
     },
     /// Make sandboxes that go on from this instant of another.
+    #[command(after_help = "Example:\n  pandastack local fork 0a1b2c3d --count 2")]
     Fork {
         /// The sandbox.
         id: SandboxId,
@@ -51,43 +55,52 @@ pub(crate) enum Command {
         count: usize,
     },
     /// Keep an instant of a sandbox.
+    #[command(after_help = "Example:\n  pandastack local snapshot 0a1b2c3d")]
     Snapshot {
         /// The sandbox.
         id: SandboxId,
     },
     /// The snapshots of this host.
+    #[command(after_help = "Example:\n  pandastack local snapshots")]
     Snapshots,
     /// Delete a snapshot.
+    #[command(after_help = "Example:\n  pandastack local delete-snapshot 0a1b2c3d")]
     DeleteSnapshot {
         /// The snapshot.
         id: SnapshotId,
     },
     /// Stop a sandbox's CPUs.
+    #[command(after_help = "Example:\n  pandastack local pause 0a1b2c3d")]
     Pause {
         /// The sandbox.
         id: SandboxId,
     },
     /// Let a paused sandbox go on.
+    #[command(after_help = "Example:\n  pandastack local resume 0a1b2c3d")]
     Resume {
         /// The sandbox.
         id: SandboxId,
     },
     /// Save a sandbox's memory and end its machine.
+    #[command(after_help = "Example:\n  pandastack local hibernate 0a1b2c3d")]
     Hibernate {
         /// The sandbox.
         id: SandboxId,
     },
     /// Bring a sandbox back.
+    #[command(after_help = "Example:\n  pandastack local wake 0a1b2c3d")]
     Wake {
         /// The sandbox.
         id: SandboxId,
     },
     /// Boot a sandbox from its disk: its memory is lost, its files are not.
+    #[command(after_help = "Example:\n  pandastack local start-cold 0a1b2c3d")]
     StartCold {
         /// The sandbox.
         id: SandboxId,
     },
     /// Remove sandboxes.
+    #[command(after_help = "Example:\n  pandastack local delete 0a1b2c3d")]
     Delete {
         /// The sandboxes.
         #[arg(required = true)]

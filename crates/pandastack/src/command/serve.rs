@@ -116,7 +116,7 @@ pub(crate) async fn run(
     match control.bootstrap(key.as_deref()).await {
         Ok(Some(made)) if key.is_none() => {
             output::say("this is the first key; it is shown this once:");
-            output::result(output::Format::Text, &made, || made.clone())?;
+            output::result(output::Format::Table, &made, || made.clone())?;
         }
         Ok(_) => {}
         Err(error) => bail!("{BOOTSTRAP_KEY}: {error}"),

@@ -1,79 +1,112 @@
-//! `pandastack template`: build and prepare templates ahead of their first use.
+//! `pandastack template`: templates of a server; and of this host, made ready without one.
+
+mod bake;
+mod build;
+mod context_archive;
 
 use std::process::ExitCode;
-use std::sync::Mutex;
 
-use anyhow::{Context, bail};
 use clap::Subcommand;
-use domain::SnapshotId;
-use image::template::{TemplateSpec, catalogue};
-use node::{BakeProgress, BakeStage, Node};
-use serde_json::json;
+use contract::template::Template;
 
-use crate::config::Settings;
-use crate::engine::open_node;
+use crate::config::Options;
+use crate::connection::Connection;
 use crate::output::{self, Format};
+use crate::table::{fields, size, table};
+
+pub(crate) use bake::bake;
 
 /// What to do with templates.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Build a template's disk, boot it once and keep that instant.
+    /// The templates there are.
+    #[command(visible_alias = "ls", after_help = "Example:\n  pandastack template list")]
+    List,
+    /// One template.
+    #[command(after_help = "Example:\n  pandastack template get code-interpreter")]
+    Get {
+        /// The template.
+        name: String,
+    },
+    /// Make a template of your own from a Dockerfile, a container image or a root file system.
+    #[command(after_help = "Examples:\n  pandastack template build --name mine .\n  \
+        pandastack template build --name mine --dockerfile Dockerfile.dev --build-arg VERSION=3 --target tools .\n  \
+        pandastack template build --name mine --image registry.example.org/tools:1 --replace")]
+    Build(build::Arguments),
+    /// The builds there were, newest first.
+    #[command(after_help = "Example:\n  pandastack template builds")]
+    Builds,
+    /// What a build says; follows one that is not over.
+    #[command(visible_alias = "build-logs", after_help = "Example:\n  pandastack template logs bld_0a1b2c3d")]
+    Logs {
+        /// The build.
+        build: String,
+        /// Only what there is so far.
+        #[arg(long)]
+        no_follow: bool,
+    },
+    /// End a build.
+    #[command(after_help = "Example:\n  pandastack template cancel bld_0a1b2c3d")]
+    Cancel {
+        /// The build.
+        build: String,
+    },
+    /// Have the server make a template ready ahead of its first use.
+    #[command(after_help = "Example:\n  pandastack template prepare base")]
+    Prepare {
+        /// The template.
+        name: String,
+    },
+    /// Delete templates of your own. Sandboxes made from them are not touched.
+    #[command(visible_alias = "rm", after_help = "Example:\n  pandastack template delete mine")]
+    Delete {
+        /// The templates.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Build a template's disk on this host, boot it once and keep that instant; without a server.
+    #[command(after_help = "Example:\n  pandastack template bake base --data-dir /var/lib/pandastack")]
     Bake {
+        #[command(flatten)]
+        host: Box<Options>,
         /// Its name.
         name: String,
     },
-    /// The templates there are.
-    List,
 }
 
-/// A template by its name.
-pub(crate) fn find(name: &str) -> anyhow::Result<TemplateSpec> {
-    match image::template::find(name) {
-        Some(spec) => Ok(spec),
-        None => {
-            let names: Vec<_> = catalogue().into_iter().map(|spec| spec.name).collect();
-            bail!("there is no template `{name}`; there are: {}", names.join(", "))
-        }
-    }
-}
-
-/// Makes a template ready, telling a person how far it is.
-pub(crate) async fn bake(node: &Node, name: &str) -> anyhow::Result<SnapshotId> {
-    let spec = find(name)?;
-    let last = Mutex::new(String::new());
-    let report = |progress: BakeProgress| {
-        let line = match progress.stage {
-            BakeStage::Image(step) => format!("{}: {}", step.stage.name(), step.message),
-            BakeStage::Booting => "booting it for the first and only time".to_owned(),
-            BakeStage::Warming(command) => format!("warming up: {command}"),
-            BakeStage::Saving => "saving it".to_owned(),
-            BakeStage::Ready => "ready".to_owned(),
-        };
-        let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *last != line {
-            output::say(format!("{}: {line}", progress.template));
-            *last = line;
-        }
-    };
-    node.template(&spec, &report).await.with_context(|| format!("prepare template {name}"))
-}
-
-pub(crate) async fn run(settings: &Settings, command: Command, format: Format) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(
+    connection: &Connection,
+    command: Command,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    let show = |template: &Template| output::result(format, template, || fields(template));
     match command {
-        Command::Bake { name } => {
-            let node = open_node(settings).await?;
-            let baked = async {
-                node.look_anew().await.context("forget what was found earlier")?;
-                bake(&node, &name).await
-            };
-            let baked = baked.await;
-            node.close().await;
-            let id = baked?;
-            output::result(format, &json!({ "template": name, "snapshot": id }), || id.to_string())?;
-        }
+        Command::Bake { host, name } => bake::run(&host.settings()?, &name, format).await?,
         Command::List => {
-            let names: Vec<_> = catalogue().into_iter().map(|spec| spec.name).collect();
-            output::result(format, &names, || names.join("\n"))?;
+            let templates = connection.api()?.templates().await?;
+            output::result(format, &templates, || {
+                let row = |one: &Template| {
+                    let machine = format!("{} cpu, {} MiB", one.cpu, one.memory_mb);
+                    let whose = if one.is_global { "everybody" } else { "own" };
+                    [one.name.clone(), one.status.clone(), machine, size(one.size_bytes), whose.to_owned()]
+                };
+                let rows: Vec<_> = templates.iter().map(row).collect();
+                table(["NAME", "STATUS", "MACHINE", "DISK", "FOR"], &rows)
+            })?;
+        }
+        Command::Get { name } => show(&connection.api()?.template(&name).await?)?,
+        Command::Prepare { name } => show(&connection.api()?.prepare_template(&name).await?)?,
+        Command::Build(arguments) => return build::run(&connection.api()?, arguments, format).await,
+        Command::Builds => build::list(&connection.api()?, format).await?,
+        Command::Logs { build, no_follow } => {
+            return build::logs(&connection.api()?, &build, no_follow).await;
+        }
+        Command::Cancel { build } => connection.api()?.cancel_build(&build).await?,
+        Command::Delete { names } => {
+            let api = connection.api()?;
+            for name in names {
+                api.delete_template(&name).await?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,41 @@
+//! The API from the other side: what the command line speaks to a server with.
+//!
+//! ```text
+//! Api ─► one call per route, typed with the contract
+//!  ├─► Events      server-sent events, one after the other
+//!  ├─► exec        a command: output byte for byte, input, signals
+//!  └─► terminal    a shell in a terminal
+//! ```
+//!
+//! Knows nothing of configuration files, terminals or exit codes: those are the binary's. Keys go to the server they are for and
+//! nowhere else: nothing is redirected.
+
+mod address;
+mod api;
+mod builds;
+mod contexts;
+mod error;
+mod events;
+mod exec;
+mod files;
+mod http;
+mod identity;
+mod multipart;
+mod retry;
+mod sandboxes;
+mod snapshots;
+mod socket;
+mod templates;
+mod terminal;
+mod tls;
+mod volumes;
+
+pub use address::ServerAddress;
+pub use api::{Api, ApiSettings, Waiting};
+pub use builds::{BuildForm, BuildLog, BuildSource, build_is_over};
+pub use error::{ClientError, Refusal};
+pub use events::{Event, Events};
+pub use exec::{Command, ExecEvent, ExecInput, ExecOutput};
+pub use files::Download;
+pub use http::{Bytes, Upload, upload_bytes, upload_stream};
+pub use terminal::{TerminalEvent, TerminalInput, TerminalOutput, TerminalSize};

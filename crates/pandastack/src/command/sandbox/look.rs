@@ -1,0 +1,173 @@
+//! Looking at sandboxes.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use client::Api;
+use contract::port::{AddPort, CreatePreview, Port};
+use contract::sandbox::Sandbox;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::output::{self, Format};
+use crate::quoting::pair;
+use crate::table::{fields, table};
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// Only those with this metadata.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+    /// Only those in this status, such as running or hibernated.
+    #[arg(long)]
+    status: Option<String>,
+    /// Only the ids.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// A word of the contract, such as a status.
+fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+pub(super) async fn list(api: &Api, arguments: &ListArguments, format: Format) -> anyhow::Result<()> {
+    let mut sandboxes = api.sandboxes().await?;
+    sandboxes.retain(|sandbox| {
+        let wanted = |(name, value): &(String, String)| sandbox.metadata.get(name) == Some(value);
+        let status = arguments.status.as_ref().is_none_or(|status| word(&sandbox.status) == *status);
+        status && arguments.metadata.iter().all(wanted)
+    });
+    let row = |one: &Sandbox| {
+        let size = format!("{} cpu, {} MiB", one.cpu, one.memory_mb);
+        let metadata: Vec<_> = one.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        [
+            one.id.clone(),
+            word(&one.status),
+            one.template.clone(),
+            size,
+            one.created_at.clone(),
+            metadata.join(" "),
+        ]
+    };
+    Ok(output::result(format, &sandboxes, || {
+        if arguments.quiet {
+            return sandboxes.iter().map(|one| format!("{}\n", one.id)).collect();
+        }
+        let rows: Vec<_> = sandboxes.iter().map(row).collect();
+        table(["ID", "STATUS", "TEMPLATE", "SIZE", "CREATED", "METADATA"], &rows)
+    })?)
+}
+
+pub(super) async fn get(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
+    let sandbox = api.sandbox(id).await?;
+    Ok(output::result(format, &sandbox, || fields(&sandbox))?)
+}
+
+/// Options of `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArguments {
+    /// The sandbox.
+    id: String,
+    /// Go on with what it says from now on.
+    #[arg(long, short)]
+    follow: bool,
+    /// Only so many of the newest lines.
+    #[arg(long)]
+    tail: Option<u32>,
+}
+
+pub(super) async fn logs(api: &Api, arguments: &LogsArguments) -> anyhow::Result<()> {
+    if !arguments.follow {
+        let text = api.logs(&arguments.id, arguments.tail).await?;
+        return Ok(io::stdout().write_all(&text)?);
+    }
+    /// A line of a console, with its end.
+    #[derive(Deserialize)]
+    struct Line {
+        line: String,
+    }
+    let mut events = api.follow_logs(&arguments.id, arguments.tail).await?;
+    while let Some(event) = events.next().await? {
+        if let Ok(line) = serde_json::from_str::<Line>(&event.data) {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(line.line.as_bytes())?;
+            stdout.flush()?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn events(api: &Api, id: &str, tail: u32, format: Format) -> anyhow::Result<()> {
+    let events = api.sandbox_events(id, tail).await?;
+    Ok(output::result(format, &events, || {
+        let row = |one: &contract::event::Event| {
+            let payload = one.payload.as_ref().map(Value::to_string).unwrap_or_default();
+            [one.time.clone(), one.kind.clone(), payload]
+        };
+        let rows: Vec<_> = events.events.iter().map(row).collect();
+        table(["TIME", "TYPE", "MORE"], &rows)
+    })?)
+}
+
+pub(super) async fn metrics(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
+    let metrics = api.sandbox_metrics(id).await?;
+    Ok(output::result(format, &metrics, || fields(&metrics))?)
+}
+
+pub(super) async fn ports(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
+    let ports = api.ports(id).await?;
+    Ok(output::result(format, &ports, || {
+        let row = |one: &Port| {
+            let listening = if one.listening { "yes" } else { "no" };
+            let label = one.label.clone().unwrap_or_default();
+            [one.port.to_string(), label, listening.to_owned(), one.source.clone(), one.proxy_url.clone()]
+        };
+        let rows: Vec<_> = ports.iter().map(row).collect();
+        table(["PORT", "LABEL", "LISTENING", "SOURCE", "WITH A KEY"], &rows)
+    })?)
+}
+
+pub(super) async fn add_port(
+    api: &Api,
+    id: &str,
+    port: u16,
+    label: Option<String>,
+    format: Format,
+) -> anyhow::Result<()> {
+    let port = api.add_port(id, &AddPort { port: i64::from(port), label }).await?;
+    Ok(output::result(format, &port, || fields(&port))?)
+}
+
+/// Options of `preview-url`.
+#[derive(Debug, Args)]
+pub(crate) struct PreviewArguments {
+    /// The sandbox.
+    id: String,
+    /// The port.
+    port: u16,
+    /// Seconds until the link stops working [default: an hour].
+    #[arg(long, value_name = "SECONDS")]
+    expires: Option<i64>,
+    /// A path that the link is limited to, with everything below it [default: all].
+    #[arg(long)]
+    path: Vec<String>,
+}
+
+pub(super) async fn preview_url(
+    api: &Api,
+    arguments: PreviewArguments,
+    format: Format,
+) -> anyhow::Result<()> {
+    let request = CreatePreview {
+        port: i64::from(arguments.port),
+        ttl_seconds: arguments.expires,
+        paths: Some(arguments.path).filter(|paths| !paths.is_empty()),
+    };
+    let preview = api.preview(&arguments.id, &request).await?;
+    Ok(output::result(format, &preview, || preview.url.clone())?)
+}

@@ -1,0 +1,90 @@
+//! `pandastack volume`: disks that outlive sandboxes.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use contract::volume::{CreateVolume, PatchVolume, Volume};
+
+use crate::connection::Connection;
+use crate::output::{self, Format};
+use crate::table::{fields, size, table};
+
+/// What to do with volumes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a volume.
+    #[command(after_help = "Example:\n  pandastack volume create data --size-mb 1024")]
+    Create {
+        /// Its name.
+        name: String,
+        /// Its size in MiB [default: 256].
+        #[arg(long)]
+        size_mb: Option<i64>,
+    },
+    /// The volumes there are.
+    #[command(visible_alias = "ls", after_help = "Example:\n  pandastack volume list")]
+    List,
+    /// One volume.
+    #[command(after_help = "Example:\n  pandastack volume get data")]
+    Get {
+        /// The volume.
+        name: String,
+    },
+    /// Make a volume larger.
+    #[command(after_help = "Example:\n  pandastack volume resize data --size-mb 4096")]
+    Resize {
+        /// The volume.
+        name: String,
+        /// Its new size in MiB.
+        #[arg(long)]
+        size_mb: i64,
+    },
+    /// Delete volumes and everything on them.
+    #[command(visible_alias = "rm", after_help = "Example:\n  pandastack volume delete data")]
+    Delete {
+        /// The volumes.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
+pub(crate) async fn run(
+    connection: &Connection,
+    command: Command,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    let api = connection.api()?;
+    let show = |volume: &Volume| output::result(format, volume, || fields(volume));
+    match command {
+        Command::Create { name, size_mb } => {
+            show(&api.create_volume(&CreateVolume { name, size_mb }).await?)?
+        }
+        Command::Get { name } => show(&api.volume(&name).await?)?,
+        Command::Resize { name, size_mb } => {
+            show(&api.patch_volume(&name, &PatchVolume { size_mb: Some(size_mb) }).await?)?;
+        }
+        Command::List => {
+            let volumes = api.volumes().await?;
+            output::result(format, &volumes, || {
+                let row = |one: &Volume| {
+                    let attached = one.attached_to.join(", ");
+                    [
+                        one.name.clone(),
+                        size(one.size_bytes),
+                        size(one.used_bytes),
+                        attached,
+                        one.created_at.clone(),
+                    ]
+                };
+                let rows: Vec<_> = volumes.iter().map(row).collect();
+                table(["NAME", "SIZE", "ON DISK", "ATTACHED TO", "CREATED"], &rows)
+            })?;
+        }
+        Command::Delete { names } => {
+            for name in names {
+                api.delete_volume(&name).await?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
