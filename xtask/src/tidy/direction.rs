@@ -48,15 +48,22 @@ const CRATES: [Crate; 22] = [
         2,
         &["domain", "guest-link", "image", "interpreter", "machine", "memory", "network", "storage"],
     ),
-    of(
-        "builder",
-        3,
-        &["dockerfile", "domain", "guest-link", "image", "network", "node", "oci", "storage"],
-    ),
+    of("builder", 3, &["dockerfile", "domain", "guest-link", "image", "network", "node", "oci", "storage"]),
     of(
         "control",
         4,
-        &["builder", "contract", "domain", "guest-link", "image", "interpreter", "network", "node", "store"],
+        &[
+            "builder",
+            "contract",
+            "domain",
+            "guest-link",
+            "image",
+            "interpreter",
+            "network",
+            "node",
+            "oci",
+            "store",
+        ],
     ),
     of("server", 5, &["contract", "control", "domain", "guest-link"]),
     of(
