@@ -12,6 +12,9 @@ const TAIL_LINES: usize = 15;
 /// Characters of each of those.
 const TAIL_CHARS: usize = 300;
 
+/// Ends the first line of an error that the last output of a command follows.
+pub(crate) const LAST_OUTPUT: &str = "; its last output:";
+
 /// Takes the lines of a build. Called from many threads, and quickly: whoever must wait keeps a queue.
 pub trait BuildLog: Send + Sync {
     /// A whole line without its newline, of bounded length.
@@ -71,7 +74,9 @@ impl Part<'_> {
 
     pub(crate) fn failed(self, why: &dyn std::fmt::Display) {
         let text = why.to_string();
-        self.say(&format!("ERROR: {}", text.lines().next().unwrap_or_default()));
+        // What follows was said line by line before.
+        let first = text.lines().next().unwrap_or_default();
+        self.say(&format!("ERROR: {}", first.trim_end_matches(LAST_OUTPUT)));
     }
 
     /// For the output of a command.

@@ -85,7 +85,8 @@ pub struct CopyStep {
     pub inline: Vec<InlineFile>,
     /// Absolute; it ends with `/` when only a directory is meant.
     pub destination: String,
-    /// Who gets the files, as `user`, `uid`, `user:group` or `uid:gid`; root when not said, whoever `USER` is.
+    /// Who gets the files, as `user`, `uid`, `user:group` or `uid:gid`. When not said: root what comes from the context, whoever `USER`
+    /// is; and what comes from a stage, an image or an archive keeps its owner.
     pub owner: Option<String>,
     /// Mode of what is copied; its own when not said.
     pub mode: Option<u32>,

@@ -1,3 +1,5 @@
+//! What of a context is seen, what its digest depends on, and what its disk holds.
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::process::Command;

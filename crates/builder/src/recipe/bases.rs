@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dockerfile::{Build, CacheKey, ImageConfig};
 use image::template::{self, TemplateSpec};
 use image::{DiskSize, Rootfs};
+use oci::Reference;
 
 use super::Recipe;
 use crate::config;
@@ -20,17 +21,27 @@ pub(super) struct Bases {
 
 enum Base {
     Template(Box<Rootfs>),
-    Image(Box<oci::Image>),
+    Image(Arc<oci::Image>),
 }
 
 impl Bases {
     /// Finds them: templates of the catalogue first, then images, which are pulled.
     pub(super) async fn find(recipe: Recipe<'_>, build: &Build) -> Result<Self, BuildError> {
         let mut found = BTreeMap::new();
+        // Different words may mean the same image: it is asked for once, so that all get the same.
+        let mut pulled: BTreeMap<Reference, Arc<oci::Image>> = BTreeMap::new();
         for name in build.images() {
             let base = match template::find(name) {
                 Some(spec) => Base::Template(Box::new(rootfs(recipe, &spec).await?)),
-                None => Base::Image(Box::new(recipe.stock.pull(name, recipe.making.journal).await?)),
+                None => {
+                    let reference = Reference::parse(name, &recipe.stock.settings.naming)?;
+                    let image = match pulled.get(&reference) {
+                        Some(image) => Arc::clone(image),
+                        None => Arc::new(recipe.stock.pull(name, recipe.making.journal).await?),
+                    };
+                    pulled.insert(reference, Arc::clone(&image));
+                    Base::Image(image)
+                }
             };
             found.insert(name.to_owned(), base);
         }

@@ -11,7 +11,7 @@ use super::course::{Course, Doing, explain};
 use super::machine::{Machine, Need};
 use crate::context::files_place;
 use crate::error::BuildError;
-use crate::log::cut;
+use crate::log::{LAST_OUTPUT, cut};
 
 /// Where a program that stands in the Dockerfile is while it runs. In memory, like all of `/dev`.
 const SCRIPT: &str = "/dev/.dockerfile-script";
@@ -52,7 +52,7 @@ impl Course<'_> {
             let text = cut(&doing.step.text, TEXT_CHARS);
             let mut problem = format!("`{text}` {how}");
             if !tail.is_empty() {
-                problem = format!("{problem}; its last output:\n{}", tail.join("\n"));
+                problem = format!("{problem}{LAST_OUTPUT}\n{}", tail.join("\n"));
             }
             BuildError::step(line, problem)
         };

@@ -72,11 +72,6 @@ impl Stage {
     /// Finds the last step that was done before.
     fn look(&mut self, layers: &Arc<Layers>) {
         for done in (1..=self.keys.len()).rev() {
-            // Steps that change no file have the key of the one before.
-            let same = done > 1 && self.keys[done - 1] == self.keys[done - 2];
-            if same && done < self.keys.len() {
-                continue;
-            }
             if let Some(layer) = layers.find(&self.keys[done - 1].to_string()) {
                 (self.done, self.layer) = (done, Some(layer));
                 return;

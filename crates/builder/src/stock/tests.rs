@@ -1,3 +1,5 @@
+//! Images and tarballs become disks once, and go when nobody needs them.
+
 use std::process::Command;
 
 use oci::tar::{Entry, Kind, Writer};
