@@ -81,25 +81,44 @@ pub(crate) async fn run(
     sink: &mut Sink,
 ) -> anyhow::Result<Ended> {
     command.open_stdin = stdin.is_read();
-    let (mut input, mut output) = api.exec(sandbox, &command).await?;
-    let mut pieces = command.open_stdin.then(read_stdin);
     let writer = matches!(sink, Sink::Own).then(Writer::start);
+    let ended = attend(api, sandbox, &command, signals, sink, writer.as_ref()).await;
+    // What it wrote is shown before what went wrong.
+    let written = match writer {
+        Some(writer) => writer.finish().await,
+        None => Ok(()),
+    };
+    let ended = ended?;
+    written?;
+    Ok(ended)
+}
+
+async fn attend(
+    api: &Api,
+    sandbox: &str,
+    command: &Command,
+    signals: &mut Signals,
+    sink: &mut Sink,
+    writer: Option<&Writer>,
+) -> anyhow::Result<Ended> {
+    let (mut input, mut output) = api.exec(sandbox, command).await?;
+    let mut pieces = command.open_stdin.then(read_stdin);
     let (mut on_their_way, mut interrupts) = (0, 0);
     let mut deadline: Option<(tokio::time::Instant, Told)> = None;
-    let ended = loop {
+    loop {
         tokio::select! {
             event = output.next() => match event? {
                 ExecEvent::Stdout(bytes) => {
-                    if !put(sink, writer.as_ref(), Stream::Out, bytes).await {
-                        break Ended(READER_GONE);
+                    if !put(sink, writer, Stream::Out, bytes).await {
+                        return Ok(Ended(READER_GONE));
                     }
                 }
                 ExecEvent::Stderr(bytes) => {
-                    put(sink, writer.as_ref(), Stream::Error, bytes).await;
+                    put(sink, writer, Stream::Error, bytes).await;
                 }
                 ExecEvent::Taken => on_their_way -= 1,
                 ExecEvent::Deaf => pieces = None,
-                ExecEvent::Exited(code) => break Ended(code),
+                ExecEvent::Exited(code) => return Ok(Ended(code)),
             },
             piece = next(&mut pieces), if on_their_way < PIECES_ON_THEIR_WAY => {
                 if pass_on(&mut input, piece).await? {
@@ -112,19 +131,15 @@ pub(crate) async fn run(
                 input.signal(told.name()).await?;
                 interrupts += u32::from(told == Told::Interrupt);
                 if interrupts >= INTERRUPTS_MAX {
-                    break Ended(i32::from(told.exit_code()));
+                    return Ok(Ended(i32::from(told.exit_code())));
                 }
                 if told != Told::Interrupt && deadline.is_none() {
                     deadline = Some((tokio::time::Instant::now() + LEAVE_TO_END, told));
                 }
             }
-            told = passed(deadline) => break Ended(i32::from(told.exit_code())),
+            told = passed(deadline) => return Ok(Ended(i32::from(told.exit_code()))),
         }
-    };
-    if let Some(writer) = writer {
-        writer.finish().await?;
     }
-    Ok(ended)
 }
 
 async fn passed(deadline: Option<(tokio::time::Instant, Told)>) -> Told {

@@ -25,7 +25,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(60);
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
 /// The program, built from the sources as they are.
-fn program() -> Result<&'static Path> {
+pub fn program() -> Result<&'static Path> {
     if let Some(program) = PROGRAM.get() {
         return Ok(program);
     }

@@ -13,6 +13,10 @@ use crate::local_terminal::{self, Raw};
 use crate::output::say;
 use crate::signals::{Signals, Told};
 
+/// Ctrl-C and Ctrl-D as keys.
+const INTERRUPT: u8 = 3;
+const END_OF_FILE: u8 = 4;
+
 /// Options of `ssh`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -60,7 +64,13 @@ pub(super) async fn run(api: &Api, arguments: &Arguments) -> anyhow::Result<Exit
                         break Err(error.into());
                     }
                 }
-                None => keys = None,
+                None => {
+                    keys = None;
+                    // What is piped in ends as somebody at a terminal would end it.
+                    if raw.is_none() {
+                        let _ = input.write(vec![END_OF_FILE]).await;
+                    }
+                }
             },
             Some(()) = resized.recv() => {
                 if let Err(error) = input.resize(local_terminal::size()).await {
@@ -70,7 +80,7 @@ pub(super) async fn run(api: &Api, arguments: &Arguments) -> anyhow::Result<Exit
             told = signals.next() => match told {
                 // In raw mode keys make none of these: they were sent to us, and to the shell they go as keys.
                 Told::Interrupt => {
-                    if let Err(error) = input.write(vec![3]).await {
+                    if let Err(error) = input.write(vec![INTERRUPT]).await {
                         break Err(error.into());
                     }
                 }
@@ -79,10 +89,10 @@ pub(super) async fn run(api: &Api, arguments: &Arguments) -> anyhow::Result<Exit
             },
         }
     };
-    let was_raw = raw.is_some();
-    drop(raw);
-    if was_raw {
-        say("");
+    if raw.is_some() && ended.is_err() {
+        // The prompt of the guest has not ended its line.
+        say("\r");
     }
+    drop(raw);
     Ok(ExitCode::from(u8::try_from(ended?).unwrap_or(255)))
 }

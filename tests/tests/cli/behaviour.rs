@@ -1,0 +1,212 @@
+//! The table of behaviour (`sdk/behaviour/cases.json`) that every client runs, as far as it has commands.
+
+mod matching;
+mod verbs;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use image::template::base;
+use serde_json::{Map, Value};
+use tests::api::serve_process::ServeProcess;
+use tests::{Lab, LabSettings, kept_images, run_for};
+
+use crate::program::{Cli, Went};
+
+/// The first run makes an image of more than a gigabyte.
+const BUILD_PATIENCE: Duration = Duration::from_secs(3600);
+/// What has no command: background processes are `exec` in a shell, and exploring is a loop in a script.
+const WITHOUT_COMMAND: [&str; 4] = ["spawn", "process", "explore", "show audit"];
+
+/// A step that failed as the server or the command said.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    kind: String,
+    error: Value,
+}
+
+/// What a step gave: its result, or how it failed.
+pub(crate) type Outcome = Result<Value, Failed>;
+
+/// Runs the steps of a case.
+pub(crate) struct Runner {
+    cli: Cli,
+    address: String,
+    template: String,
+    results: BTreeMap<String, Value>,
+}
+
+#[test]
+fn commands_behave_as_all_clients_do() -> Result<()> {
+    run_for(BUILD_PATIENCE, async || {
+        let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("cli-table") };
+        let lab = Lab::open(settings).await?;
+        kept_images::bake(&lab, &[base()]).await?;
+        let mut lab = lab.close().await;
+        let server = ServeProcess::start(&mut lab, &[]).await?;
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/behaviour/cases.json");
+        let table: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+        let (mut ran, mut failed) = (0, Vec::new());
+        for case in table["cases"].as_array().context("no cases")? {
+            let name = case["name"].as_str().context("a case without a name")?;
+            let steps = case["steps"].as_array().context("a case without steps")?;
+            if steps.iter().any(|step| WITHOUT_COMMAND.contains(&step["do"].as_str().unwrap_or_default())) {
+                eprintln!("SKIPPED, no command does it: {name}");
+                continue;
+            }
+            let started = Instant::now();
+            let template = case["template"].as_str().or(table["template"].as_str()).context("no template")?;
+            let address = server.address().to_string();
+            let cli = Cli::new(&address)?;
+            let mut runner = Runner { cli, address, template: template.to_owned(), results: BTreeMap::new() };
+            ran += 1;
+            match runner.case(steps).await {
+                Ok(()) => eprintln!("{name}: {:.1} s", started.elapsed().as_secs_f64()),
+                Err(error) => {
+                    eprintln!("FAILED: {name}: {error:#}");
+                    failed.push(name.to_owned());
+                }
+            }
+            server.client().delete_everything().await?;
+        }
+        ensure!(failed.is_empty(), "{} of {ran} cases failed: {failed:?}", failed.len());
+        ensure!(ran >= 12, "only {ran} cases ran");
+        server.stop().await?;
+        lab.remove()
+    })
+}
+
+impl Runner {
+    async fn case(&mut self, steps: &[Value]) -> Result<()> {
+        for (number, step) in steps.iter().enumerate() {
+            let what = format!(
+                "{} {}",
+                step["do"].as_str().unwrap_or_default(),
+                step["with"]["what"].as_str().unwrap_or_default()
+            );
+            if WITHOUT_COMMAND.contains(&what.as_str()) {
+                eprintln!("skipped step, no command does it: {step}");
+                continue;
+            }
+            let deadline = Instant::now() + Duration::from_secs(step["within"].as_u64().unwrap_or(0));
+            loop {
+                match self.step(step).await {
+                    Ok(()) => break,
+                    Err(error) if Instant::now() >= deadline => {
+                        return Err(error).with_context(|| format!("step {}, {step}", number + 1));
+                    }
+                    Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Value) -> Result<()> {
+        let arguments = self.filled(&step["with"])?;
+        let on = match step["on"].as_str() {
+            Some(name) => Some(self.look_up(name)?),
+            None => None,
+        };
+        let verb = step["do"].as_str().context("a step that does nothing")?;
+        let outcome = self.perform(verb, on.as_ref(), &arguments).await?;
+        let result = match (outcome, step.get("error")) {
+            (Ok(result), None) => result,
+            (Ok(result), Some(_)) => bail!("it did not fail, but gave {result}"),
+            (Err(failed), None) => bail!("{failed:?}"),
+            (Err(failed), Some(wanted)) => return check_failure(&failed, &self.filled(wanted)?),
+        };
+        if let Some(wanted) = step.get("expect") {
+            for (path, wanted) in self.filled(wanted)?.as_object().context("no fields")? {
+                matching::check(path, find(&result, path), wanted)?;
+            }
+        }
+        if let Some(name) = step["as"].as_str() {
+            self.results.insert(name.to_owned(), result);
+        }
+        Ok(())
+    }
+
+    /// A result, or a field of one: `box`, `box.id`, `tree.1.id`.
+    fn look_up(&self, path: &str) -> Result<Value> {
+        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+        let result = self.results.get(name).with_context(|| format!("nothing is called {name}"))?;
+        // A child of a tree is reached by its number alone.
+        let child = rest.split('.').next().and_then(|first| first.parse::<usize>().ok());
+        let found = match child {
+            Some(_) => find(&result["children"], rest),
+            None => find(result, rest),
+        };
+        found.cloned().with_context(|| format!("there is no {path} in {result}"))
+    }
+
+    fn filled(&self, value: &Value) -> Result<Value> {
+        Ok(match value {
+            Value::String(text) => match text.strip_prefix('$') {
+                Some(path) if !path.starts_with('{') => self.look_up(path)?,
+                _ => value.clone(),
+            },
+            Value::Array(list) => list.iter().map(|one| self.filled(one)).collect::<Result<_>>()?,
+            Value::Object(map) => {
+                let filled = map.iter().map(|(name, one)| Ok((name.clone(), self.filled(one)?)));
+                Value::Object(filled.collect::<Result<Map<_, _>>>()?)
+            }
+            other => other.clone(),
+        })
+    }
+}
+
+/// A field by its dotted path; MIME types have dots and slashes, so the longest name that fits counts.
+fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    if path.is_empty() {
+        return Some(value);
+    }
+    if let Some(found) = value.get(path) {
+        return Some(found);
+    }
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let next = match first.parse::<usize>() {
+        Ok(at) if value.is_array() => value.get(at),
+        _ => value.get(first),
+    };
+    next.and_then(|next| find(next, rest))
+}
+
+fn check_failure(failed: &Failed, wanted: &Value) -> Result<()> {
+    ensure!(wanted["kind"] == failed.kind.as_str(), "it failed as {failed:?}");
+    let has_status = failed.error["status"].as_u64().is_some_and(|status| status > 0);
+    for field in ["status", "code"].into_iter().filter(|_| has_status) {
+        if let Some(wanted) = wanted.get(field) {
+            ensure!(failed.error[field] == *wanted, "{field}: {failed:?}");
+        }
+    }
+    if has_status {
+        ensure!(failed.error["request_id"].as_str().is_some_and(|id| !id.is_empty()), "{failed:?}");
+    }
+    match wanted.get("message") {
+        Some(wanted) => matching::check("message", Some(&failed.error["error"]), wanted),
+        None => Ok(()),
+    }
+}
+
+/// How a command failed, from what it said in JSON.
+fn failed(went: &Went) -> Result<Failed> {
+    ensure!(went.code == 1, "{went:?}");
+    let last = went.stderr.trim_end().lines().last().unwrap_or_default();
+    let error: Value =
+        serde_json::from_str(last).with_context(|| format!("not an error in JSON: {went:?}"))?;
+    let message = error["error"].as_str().unwrap_or_default();
+    let kind = match error["status"].as_u64().unwrap_or(0) {
+        _ if message.contains("timeout") && !message.contains("timeout_seconds") => "timeout",
+        401 => "auth",
+        403 => "permission",
+        404 => "not_found",
+        409 => "conflict",
+        429 => "rate_limited",
+        0 | 400..500 => "bad_request",
+        _ => "server",
+    };
+    Ok(Failed { kind: kind.to_owned(), error })
+}

@@ -1,0 +1,9 @@
+//! The command line against a server with real machines: each command as a person or a script would run it.
+
+mod behaviour;
+mod contexts;
+mod exec;
+mod files;
+mod program;
+mod run;
+mod terminal;
