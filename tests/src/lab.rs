@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use domain::{SandboxId, SnapshotId};
 use machine::Engine;
 use network::AddressPool;
-use node::{CreateFrom, CreateRequest, Node, NodeConfig, Purpose};
+use node::{CreateFrom, CreateRequest, NameServers, Node, NodeConfig, Purpose};
 use storage::{DataDir, Pool, PoolConfig, PoolSize};
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
@@ -23,6 +23,8 @@ use crate::{cache, engine, leftovers, wait};
 
 /// Sparse: a pool takes what is in it.
 pub(crate) const BUILD_POOL_BYTES: u64 = 8 << 30;
+/// What guests with an open network are told to ask for names. An address for examples: nobody has it.
+pub const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 53);
 /// Tests of one process at a time. Guests are emulated, cores are few.
 const TESTS_AT_ONCE: usize = 2;
 /// How long one test may take, on a busy host.
@@ -147,6 +149,8 @@ impl Lab {
         config.machines_waiting = settings.kept_ready;
         config.networks_prepared = u32::try_from(settings.kept_ready)?;
         config.guest_patience = settings.guest_patience;
+        // Nobody is there.
+        config.name_servers = NameServers::These(vec![NAME_SERVER]);
         let template = tokio::task::block_in_place(|| {
             let lock = DataDir::lock(&data_dir)?;
             let pool = Pool::open(&lock, &PoolConfig { size: config.pool_size })?;

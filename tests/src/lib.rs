@@ -12,13 +12,15 @@ pub mod collector;
 pub mod command;
 pub mod conformance;
 pub mod engine;
+pub mod form;
 pub mod guest;
 pub mod kept_images;
 pub mod lab;
 pub mod leftovers;
 pub mod published;
+pub mod registry;
 pub mod wait;
 
 pub use api::{Api, ApiSettings, in_api};
 pub use guest::Guest;
-pub use lab::{Lab, LabSettings, in_lab, run, run_for};
+pub use lab::{Lab, LabSettings, NAME_SERVER, in_lab, run, run_for};

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use network::Policy;
 use node::{CreateFrom, CreateRequest, NodeError};
-use tests::{Guest, Lab, LabSettings, in_lab, run};
+use tests::{Guest, Lab, LabSettings, NAME_SERVER, in_lab, run};
 
 /// How far a guest's clock may be from ours, on a busy host.
 const CLOCK_SECONDS_MAX: f64 = 2.0;
@@ -183,6 +184,34 @@ fn an_id_is_given_once() -> Result<()> {
         };
         ensure!(lab.node().create(request).await.is_err(), "one id was given twice");
         guest.shell("true").await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn guests_with_an_open_network_know_whom_to_ask_for_names() -> Result<()> {
+    in_lab(async |lab| {
+        let servers = "grep ^nameserver /etc/resolv.conf || echo none";
+        let closed = lab.create().await?;
+        ensure!(closed.shell(servers).await? == "none");
+        let request = CreateRequest {
+            network: Policy::Open,
+            ..CreateRequest::new(CreateFrom::Snapshot(lab.template().clone()))
+        };
+        let (sandbox, _) = lab.node().create(request).await?;
+        let open = Guest::new(sandbox);
+        ensure!(open.shell(servers).await? == format!("nameserver {NAME_SERVER}"));
+        // What somebody wrote there is theirs, in copies too.
+        open.shell("echo nameserver 192.0.2.99 > /etc/resolv.conf").await?;
+        let child = lab.fork(&open, 1).await?.pop().context("a fork")?;
+        open.hibernate().await?;
+        open.wake().await?;
+        for guest in [&open, &child] {
+            ensure!(guest.shell(servers).await? == "nameserver 192.0.2.99");
+        }
+        for guest in [open, child, closed] {
+            guest.remove().await?;
+        }
         Ok(())
     })
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use network::{AddressPool, Uplink};
 use storage::PoolSize;
 
+use crate::name_servers::NameServers;
+
 /// Settings of a node. [`NodeConfig::new`] gives the usual ones.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -17,6 +19,8 @@ pub struct NodeConfig {
     pub addresses: AddressPool,
     /// How guests with an open network reach the world.
     pub uplink: Uplink,
+    /// What guests with an open network are told to ask for names.
+    pub name_servers: NameServers,
     /// Networks made ahead of need.
     pub networks_prepared: u32,
     /// Machine processes without a guest kept ready for each template in use.
@@ -38,6 +42,7 @@ impl NodeConfig {
             pool_size: PoolSize::default(),
             addresses: AddressPool::DEFAULT,
             uplink: Uplink::None,
+            name_servers: NameServers::Host,
             networks_prepared: 4,
             machines_waiting: 2,
             concurrent_restores: cores + 1,

@@ -168,5 +168,5 @@ async fn settle(
     }
     ready.berth.directory = directory;
     timings.prepare_ms = prepare.end_ms();
-    restore(&shared.network, ready, record, shared.config.guest_patience, timings).await
+    restore(shared, ready, record, timings).await
 }

@@ -1,6 +1,7 @@
 //! Who a restored guest is: everything that must differ between two machines of one snapshot.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::SandboxId;
@@ -51,6 +52,7 @@ pub(crate) fn identity(
     who: Who,
     addresses: GuestAddresses,
     past: NetworkPast,
+    dns: Vec<Ipv4Addr>,
 ) -> io::Result<Identity> {
     let fresh = match who {
         Who::Same => None,
@@ -70,7 +72,7 @@ pub(crate) fn identity(
             address: addresses.ip,
             prefix: addresses.prefix,
             gateway: addresses.gateway,
-            dns: Vec::new(),
+            dns,
         }),
     })
 }

@@ -17,6 +17,7 @@ mod error;
 pub mod fuzzing;
 mod hibernation;
 mod identity;
+mod name_servers;
 mod node;
 mod paths;
 mod record;
@@ -35,6 +36,7 @@ pub use bake::{BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyChe
 pub use config::NodeConfig;
 pub use driver::{Sandbox, SandboxState};
 pub use error::{NodeError, OpenError};
+pub use name_servers::NameServers;
 pub use node::{CreateFrom, CreateRequest, Forked, Node, NodeStats};
 pub use record::SandboxRecord;
 pub use restore::RestoreTimings;

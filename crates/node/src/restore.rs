@@ -154,10 +154,9 @@ async fn confirm(
 
 /// Loads a ready machine's devices from its snapshot and makes it somebody new. After `Err` nothing is left.
 pub(crate) async fn restore(
-    network: &network::Network,
+    shared: &Shared,
     ready: ReadyMachine,
     record: &SandboxRecord,
-    patience: Duration,
     timings: &mut RestoreTimings,
 ) -> Result<(LiveMachine, Berth, Pin), NodeError> {
     let ReadyMachine { berth, prepared, pin } = ready;
@@ -167,21 +166,22 @@ pub(crate) async fn restore(
             Purpose::Template { .. } => NetworkPast::None,
             Purpose::Kept | Purpose::Fork => NetworkPast::Possible,
         };
-        let identity = identity(&record.id, &record.identity_seed, Who::Anew, berth.addresses, past)
+        let dns = shared.config.name_servers.told_to(record.network);
+        let identity = identity(&record.id, &record.identity_seed, Who::Anew, berth.addresses, past, dns)
             .map_err(NodeError::host("make an identity"))?;
         let load = Step::begin(info_span!("machine.load", otel.kind = "internal"));
         let devices = File::open(pin.path(DEVICES)?).map_err(NodeError::host("open a snapshot's devices"))?;
         let vm = prepared.load(devices).await?;
         timings.load_ms = load.end_ms();
         let confirm = Step::begin(info_span!("machine.confirm", otel.kind = "internal"));
-        let live = enliven(vm, &record.id, identity, patience).await?;
+        let live = enliven(vm, &record.id, identity, shared.config.guest_patience).await?;
         timings.confirm_ms = confirm.end_ms();
         Ok::<_, NodeError>(live)
     };
     match live.await {
         Ok(live) => Ok((live, berth, pin)),
         Err(error) => {
-            berth.remove(network).await;
+            berth.remove(&shared.network).await;
             Err(error)
         }
     }

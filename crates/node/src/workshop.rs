@@ -7,7 +7,6 @@
 
 mod command;
 mod files;
-mod resolver;
 mod tool;
 
 use std::future::Future;
@@ -32,6 +31,7 @@ use crate::berth::{Berth, open_disk};
 use crate::driver::cold::{create_memory, first_link};
 use crate::error::NodeError;
 use crate::identity::{IdentitySeed, Who, identity, random};
+use crate::name_servers::resolver_text;
 use crate::node::{Node, Shared};
 use crate::restore::open_network;
 use crate::snapshots::{DISK, MEMORY};
@@ -139,7 +139,7 @@ async fn boot(
     let seed = IdentitySeed::new().map_err(host("make an identity"))?;
     let vm = shared.engine.boot(boot).await?;
     let connected = async {
-        let identity = identity(&id, &seed, Who::Anew, berth.addresses, NetworkPast::None)
+        let identity = identity(&id, &seed, Who::Anew, berth.addresses, NetworkPast::None, Vec::new())
             .map_err(host("make an identity"))?;
         let link = first_link(&*vm, shared.config.boot_patience, Some(identity)).await?;
         open_network(shared, berth.slot, plan.network).await?;
@@ -165,7 +165,7 @@ async fn furnish(
     let disk = berth.directory.join(DISK);
     let (end, (tell, ended)) = (CancellationToken::new(), watch::channel(None));
     let keeper = shared.tasks.spawn(keep(Arc::clone(shared), vm, berth, end.clone(), tell));
-    let resolver = (plan.network != Policy::Closed).then(resolver::of_host).flatten();
+    let resolver = resolver_text(&shared.config.name_servers.told_to(plan.network));
     let end = end.drop_guard();
     let workshop = Workshop { link, disk, attached: plan.attached.len(), resolver, ended, end, keeper };
     match workshop.mount_attached().await {

@@ -67,7 +67,7 @@ pub struct Network {
     pub prefix: u8,
     /// Default gateway.
     pub gateway: Ipv4Addr,
-    /// For `/etc/resolv.conf`; left alone when empty.
+    /// For `/etc/resolv.conf`, which is left alone when this is empty or a server is named there.
     pub dns: Vec<Ipv4Addr>,
 }
 

@@ -114,13 +114,19 @@ pub(super) fn remove_host_keys(directory: &Path, kept: &[(&str, u32)]) -> io::Re
     Ok(())
 }
 
+/// Says whom to ask for names, unless the file already names somebody: then it is the user's, or that of the machine this one is
+/// a copy of.
 pub(super) fn set_resolver(servers: &[Ipv4Addr]) -> io::Result<()> {
+    let path = Path::new("/etc/resolv.conf");
+    let decided = |text: String| text.lines().any(|line| line.trim_start().starts_with("nameserver"));
+    if fs::read_to_string(path).is_ok_and(decided) {
+        return Ok(());
+    }
     let mut text = String::new();
     for server in servers {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "nameserver {server}");
     }
-    let path = Path::new("/etc/resolv.conf");
     // A link into a resolver that does not run would swallow it.
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) {
         fs::remove_file(path)?;

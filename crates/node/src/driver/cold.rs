@@ -80,6 +80,7 @@ impl Driver {
             Who::Anew,
             berth.addresses,
             NetworkPast::None,
+            self.shared.config.name_servers.told_to(self.record.network),
         )
         .map_err(host("make an identity"))?;
         let connected = async {

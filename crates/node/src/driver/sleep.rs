@@ -137,6 +137,7 @@ impl Driver {
             Who::Same,
             berth.addresses,
             NetworkPast::Possible,
+            self.shared.config.name_servers.told_to(self.record.network),
         );
         let identity = match made {
             Ok(identity) => identity,
