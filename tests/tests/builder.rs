@@ -357,6 +357,20 @@ fn builds_that_fail_say_why_and_leave_nothing() -> Result<()> {
         }
         let unreachable = site.dockerfile("FROM 127.0.0.1:1/x\nRUN true").await;
         ensure!(matches!(unreachable.error()?, BuildError::Pull { .. }), "{:?}", unreachable.built);
+
+        // No room on the host: said so, and as before once there is.
+        let filler = site.lab.pool().join("filler");
+        let file = fs::File::create(&filler)?;
+        let space = rustix::fs::statvfs(&filler)?;
+        let bytes = (space.f_bavail * space.f_frsize).saturating_sub(64 << 20);
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+        let text = "FROM minimal\nRUN echo there is room\n";
+        let full = site.dockerfile(text).await;
+        ensure!(matches!(full.error()?, BuildError::NoSpace), "{:?}", full.built);
+        drop(file);
+        fs::remove_file(&filler)?;
+        let (one, two) = tokio::join!(site.dockerfile(text), site.dockerfile(text));
+        ensure!(one.disk()?.digest == two.disk()?.digest, "two builds of the same differ");
         site.tidy().await
     })
 }
