@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use builder::BuilderSettings;
+use oci::{Allowed, Naming};
 use store::{NetworkMode, Quota};
 
 /// Settings of the services. `default()` gives the usual ones.
@@ -27,6 +29,37 @@ pub struct ControlConfig {
     pub public_url: Option<String>,
     /// How often idle sandboxes are looked for.
     pub reap_every: Duration,
+    /// Templates of tenants' own.
+    pub builds: BuildConfig,
+}
+
+/// Settings of builds of templates. `default()` gives the usual ones, with which images come from no registry.
+#[derive(Debug, Clone)]
+pub struct BuildConfig {
+    /// Builds that run at once; others wait.
+    pub at_once: usize,
+    /// Bytes of one request for a build.
+    pub upload_bytes_max: u64,
+    /// Bytes of one context, as sent and as unpacked.
+    pub context_bytes_max: u64,
+    /// Largest disk of a template, in MiB.
+    pub disk_mib_max: u32,
+    /// How disks are built.
+    pub builder: BuilderSettings,
+}
+
+impl Default for BuildConfig {
+    fn default() -> Self {
+        // The host asks registries on behalf of tenants: which it may ask is the operator's to say.
+        let naming = Naming { allowed: Allowed::Only(Vec::new()), ..Naming::default() };
+        Self {
+            at_once: 1,
+            upload_bytes_max: 16 << 30,
+            context_bytes_max: 50 << 20,
+            disk_mib_max: 16_384,
+            builder: BuilderSettings { naming, ..BuilderSettings::default() },
+        }
+    }
 }
 
 impl Default for ControlConfig {
@@ -51,6 +84,7 @@ impl Default for ControlConfig {
             template_patience: Duration::from_secs(20),
             public_url: None,
             reap_every: Duration::from_secs(1),
+            builds: BuildConfig::default(),
         }
     }
 }

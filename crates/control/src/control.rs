@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use builder::{BuildError, Builder};
 use domain::TenantId;
 use node::Node;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -14,6 +15,7 @@ use tracing::Instrument;
 use crate::activity::Activity;
 use crate::audit::AuditLog;
 use crate::authenticate::KnownTokens;
+use crate::builds::{self, Builds};
 use crate::config::ControlConfig;
 use crate::console::Consoles;
 use crate::contexts::OpenContexts;
@@ -38,6 +40,7 @@ struct Inner {
     store: Arc<dyn Store>,
     node: Node,
     templates: Templates,
+    builds: Builds,
     activity: Activity,
     broadcaster: Broadcaster,
     audit: AuditLog,
@@ -61,6 +64,12 @@ pub enum OpenError {
     /// No random numbers.
     #[error("could not get random numbers")]
     Random(#[source] std::io::Error),
+    /// Nothing can be built.
+    #[error("could not open the builder")]
+    Builder(#[source] BuildError),
+    /// Builds have nowhere to keep their files.
+    #[error("could not make the directories of builds")]
+    Builds(#[source] std::io::Error),
 }
 
 impl Control {
@@ -70,12 +79,16 @@ impl Control {
         let (audit, write_audit) = AuditLog::new(Arc::clone(&store));
         let tasks = TaskTracker::new();
         tasks.spawn(write_audit);
+        let builder =
+            Builder::new(node.clone(), config.builds.builder.clone()).map_err(OpenError::Builder)?;
+        let builds = Builds::new(builder, node.builds_directory()).map_err(OpenError::Builds)?;
         let inner = Inner {
             rates: Rates::new(config.rate_burst, config.rate_per_second),
             tool_rates: Rates::new(TOOL_CALLS_PER_MINUTE, TOOL_CALLS_PER_MINUTE / 60.0),
             config,
             store,
             templates: Templates::new(),
+            builds,
             node,
             activity: Activity::default(),
             broadcaster: Broadcaster::default(),
@@ -91,7 +104,8 @@ impl Control {
         let control = Self { inner: Arc::new(inner) };
         recovery::recover(&control).await?;
         control.inner.tasks.spawn(reaper::run(control.clone()));
-        control.adopt_prepared_templates();
+        control.adopt_prepared_templates().await?;
+        control.inner.tasks.spawn(builds::run(control.clone()));
         Ok(control)
     }
 
@@ -127,6 +141,10 @@ impl Control {
 
     pub(crate) fn templates(&self) -> &Templates {
         &self.inner.templates
+    }
+
+    pub(crate) fn builds(&self) -> &Builds {
+        &self.inner.builds
     }
 
     pub(crate) fn activity(&self) -> &Activity {

@@ -20,7 +20,7 @@ use tracing::{Instrument, Span, info_span};
 use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::{Control, random};
-use crate::error::ControlError;
+use crate::error::{ControlError, Kind};
 use crate::names;
 use crate::operation::{operation, traced};
 use crate::view::view;
@@ -82,14 +82,30 @@ impl Control {
             boot_mode: "snapshot".to_owned(),
             timings: None,
         };
-        let control = self.clone();
-        let span = operation!("sandbox.create", row, template = %row.template, boot_ms = Empty);
-        let making = async move { traced(span, control.make(row, origin.snapshot, disk_bytes)).await };
-        let outcome = self.finish(making).await;
+        let mut outcome = self.make_traced(row.clone(), origin.snapshot, disk_bytes).await;
+        let gone = matches!(&outcome, Err(error) if error.kind == Kind::NotFound);
+        if gone && row.from_snapshot.is_none() {
+            // Another template took the place of the one that was found.
+            let Origin { snapshot, template, cpus, memory_mib } = self.origin(caller, &request).await?;
+            let row = SandboxRow { template, cpus, memory_mib, ..row };
+            outcome = self.make_traced(row, snapshot, disk_bytes).await;
+        }
         if let Err(error) = &outcome {
             self.measurements().create_failed(error.kind);
         }
         outcome
+    }
+
+    /// Makes a sandbox in a task and a span of its own.
+    async fn make_traced(
+        &self,
+        row: SandboxRow,
+        snapshot: SnapshotId,
+        disk_bytes: Option<u64>,
+    ) -> Result<Sandbox, ControlError> {
+        let control = self.clone();
+        let span = operation!("sandbox.create", row, template = %row.template, boot_ms = Empty);
+        self.finish(async move { traced(span, control.make(row, snapshot, disk_bytes)).await }).await
     }
 
     /// Idle seconds as asked for.
@@ -109,7 +125,7 @@ impl Control {
         let Some(named) = request.from_snapshot.as_deref().filter(|named| !named.is_empty()) else {
             let name =
                 request.template.as_deref().filter(|name| !name.is_empty()).unwrap_or(TEMPLATE_DEFAULT);
-            let ready = self.ready_template(name).await?;
+            let ready = self.ready_template(caller, name).await?;
             return Ok(Origin {
                 snapshot: ready.snapshot,
                 template: ready.name,

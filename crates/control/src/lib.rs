@@ -14,6 +14,7 @@ mod activity;
 mod attended;
 mod audit;
 mod authenticate;
+mod builds;
 mod caller;
 mod clock;
 mod config;
@@ -50,8 +51,9 @@ mod volumes;
 
 pub use access::InUse;
 pub use attended::{Attended, Farewell, Resizer};
+pub use builds::{LogLines, Upload};
 pub use caller::Caller;
-pub use config::ControlConfig;
+pub use config::{BuildConfig, ControlConfig};
 pub use control::{Control, OpenError};
 pub use error::{ControlError, Kind};
 pub use events::EventStream;

@@ -38,6 +38,7 @@ pub struct Measurements {
     wake: Histogram,
     pause: Histogram,
     deaths: Counter,
+    builds: Family<Labels, Histogram>,
     requests: Family<Labels, Counter>,
     request_seconds: Family<Labels, Histogram>,
     samples: Mutex<VecDeque<Sample>>,
@@ -56,6 +57,11 @@ fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
 
+fn long_histogram() -> Histogram {
+    // 1 s to about 2 h 16 min.
+    Histogram::new(exponential_buckets(1.0, 2.0, 14))
+}
+
 impl Default for Measurements {
     fn default() -> Self {
         Self {
@@ -65,6 +71,7 @@ impl Default for Measurements {
             wake: histogram(),
             pause: histogram(),
             deaths: Counter::default(),
+            builds: Family::new_with_constructor(long_histogram),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(histogram),
             samples: Mutex::default(),
@@ -120,6 +127,11 @@ impl Measurements {
 
     pub(crate) fn saved(&self, paused_ms: f64) {
         self.pause.observe(paused_ms / 1000.0);
+    }
+
+    /// Counts a build of a template by how it ended.
+    pub(crate) fn built(&self, outcome: &str, took: Duration) {
+        self.builds.get_or_create(&vec![("outcome", outcome.to_owned())]).observe(took.as_secs_f64());
     }
 
     pub(crate) fn died(&self) {
@@ -189,6 +201,11 @@ impl Control {
             measurements.pause.clone(),
         );
         registry.register("machine_deaths", "Machines that ended by themselves", measurements.deaths.clone());
+        registry.register(
+            "template_build_seconds",
+            "Time of template builds, by how they ended",
+            measurements.builds.clone(),
+        );
         registry.register("http_requests", "Requests by route and status", measurements.requests.clone());
         registry.register(
             "http_request_seconds",

@@ -19,6 +19,9 @@ const LABEL_BYTES_MAX: usize = 200;
 /// Longest name of a volume.
 const VOLUME_NAME_BYTES_MAX: usize = 63;
 
+/// Longest name of a template.
+const TEMPLATE_NAME_BYTES_MAX: usize = 128;
+
 /// An id that a caller gave. One that cannot exist is not there.
 pub(crate) fn sandbox_id(text: &str) -> Result<SandboxId, ControlError> {
     SandboxId::parse(text).map_err(|_| no_sandbox(text))
@@ -101,6 +104,20 @@ pub(crate) fn volume_name(text: &str) -> Result<String, ControlError> {
     if !inside || !starts || text.len() > VOLUME_NAME_BYTES_MAX {
         let message = format!(
             "a volume's name has 1 to {VOLUME_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, and begins with a letter or digit"
+        );
+        return Err(ControlError::invalid(message));
+    }
+    Ok(text.to_owned())
+}
+
+/// What people call a template. `build` and `builds` would be taken for routes.
+pub(crate) fn template_name(text: &str) -> Result<String, ControlError> {
+    let inside = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !inside || !starts || text.len() > TEMPLATE_NAME_BYTES_MAX || matches!(text, "build" | "builds") {
+        let message = format!(
+            "a template's name has 1 to {TEMPLATE_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, begins with a letter or digit, \
+             and is not `build` or `builds`"
         );
         return Err(ControlError::invalid(message));
     }

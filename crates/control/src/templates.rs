@@ -1,18 +1,29 @@
 //! Templates: which there are, which are ready, and preparing those that are not, once.
+//!
+//! Those of the catalogue are everybody's; a tenant's own (`own`) come of builds. Both are prepared in the same way: the first use
+//! after an upgrade bakes them anew.
 
-use std::collections::HashMap;
+mod own;
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use contract::template::Template;
+use contract::template::{Template, TemplateSize};
 use domain::SnapshotId;
 use image::template::{TemplateSpec, catalogue};
-use node::{BakeProgress, BakeStage, Purpose};
+use node::{BakeProgress, BakeStage, Node, NodeError, Purpose, SnapshotInfo};
+use store::{Scope, StoreError};
 use tokio::sync::watch;
 
+use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
 use crate::names;
+
+pub(crate) use self::own::OwnTemplate;
 
 /// When a caller should ask again for a template that is being prepared.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -28,7 +39,29 @@ enum Readiness {
 /// The templates of this server.
 pub(crate) struct Templates {
     specs: Vec<TemplateSpec>,
+    /// By the name that the node knows them by.
     known: Mutex<HashMap<String, watch::Receiver<Readiness>>>,
+    /// Those that an earlier process prepared. Whether they still fit is found out when they are used.
+    found: Mutex<HashSet<String>>,
+}
+
+/// What a template is made from.
+#[derive(Clone)]
+enum Recipe {
+    Catalogue(Box<TemplateSpec>),
+    Own(Box<OwnTemplate>),
+}
+
+/// A template that somebody may use.
+#[derive(Clone)]
+struct Wanted {
+    /// What its user calls it.
+    name: String,
+    /// What the node knows it by.
+    key: String,
+    vcpus: u32,
+    memory_mib: u32,
+    recipe: Recipe,
 }
 
 /// A template that sandboxes can be made from.
@@ -39,41 +72,68 @@ pub(crate) struct ReadyTemplate {
     pub(crate) memory_mib: u32,
 }
 
+impl Wanted {
+    fn of(spec: &TemplateSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            key: spec.name.clone(),
+            vcpus: spec.vcpus,
+            memory_mib: spec.memory_mib,
+            recipe: Recipe::Catalogue(Box::new(spec.clone())),
+        }
+    }
+
+    async fn bake(
+        &self,
+        control: &Control,
+        report: &(dyn Fn(BakeProgress) + Send + Sync),
+    ) -> Result<SnapshotId, NodeError> {
+        match &self.recipe {
+            Recipe::Catalogue(spec) => control.node().template(spec, report).await,
+            Recipe::Own(own) => control.node().built_template(&own.built, report).await,
+        }
+    }
+}
+
 impl Templates {
     pub(crate) fn new() -> Self {
-        Self { specs: catalogue(), known: Mutex::default() }
+        Self { specs: catalogue(), known: Mutex::default(), found: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<Readiness>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spec(&self, name: &str) -> Result<&TemplateSpec, ControlError> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        if name.is_empty() || name.len() > 128 || !name.bytes().all(allowed) {
-            let message =
-                format!("bad template name {}: letters, digits, `-`, `_` and `.` only", names::shown(name));
-            return Err(ControlError::invalid(message));
-        }
-        let is_meant =
-            |spec: &&TemplateSpec| spec.name == name || spec.aliases.iter().any(|alias| alias == name);
-        self.specs.iter().find(is_meant).ok_or_else(|| {
-            let there: Vec<_> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
-            ControlError::invalid(format!(
-                "unknown template {}: there are {}",
-                names::shown(name),
-                there.join(", ")
-            ))
-        })
+    fn found(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn view(&self, spec: &TemplateSpec) -> Template {
-        let (status, progress) = match self.lock().get(&spec.name).map(|known| known.borrow().clone()) {
+    fn forget(&self, key: &str) {
+        self.lock().remove(key);
+        self.found().remove(key);
+    }
+
+    fn spec(&self, name: &str) -> Option<&TemplateSpec> {
+        let is_meant =
+            |spec: &&TemplateSpec| spec.name == name || spec.aliases.iter().any(|alias| alias == name);
+        self.specs.iter().find(is_meant)
+    }
+
+    /// How far a template is, and what is being done about it.
+    fn status(&self, key: &str) -> (String, Option<String>) {
+        let known = self.lock().get(key).map(|known| known.borrow().clone());
+        let (status, progress) = match known {
             Some(Readiness::Ready(_)) => ("ready", None),
             Some(Readiness::Preparing(what)) => ("preparing", Some(what)),
             Some(Readiness::Failed(error)) => ("not_prepared", Some(error.message.clone())),
+            None if self.found().contains(key) => ("ready", None),
             None => ("not_prepared", None),
         };
+        (status.to_owned(), progress)
+    }
+
+    fn view(&self, spec: &TemplateSpec) -> Template {
+        let (status, progress) = self.status(&spec.name);
         Template {
             name: spec.name.clone(),
             rootfs_path: String::new(),
@@ -84,7 +144,7 @@ impl Templates {
             workspace: None,
             aliases: spec.aliases.clone(),
             tools: spec.rootfs.installs(),
-            status: status.to_owned(),
+            status,
             progress,
             digest: None,
             size_on_disk: None,
@@ -93,7 +153,7 @@ impl Templates {
     }
 }
 
-fn describe(stage: &BakeStage) -> String {
+pub(crate) fn describe(stage: &BakeStage) -> String {
     match stage {
         BakeStage::Image(step) => format!("{}: {}", step.stage.name(), step.message),
         BakeStage::Booting => "booting it for the first time".to_owned(),
@@ -104,59 +164,132 @@ fn describe(stage: &BakeStage) -> String {
 }
 
 impl Control {
-    /// All templates.
-    pub fn list_templates(&self) -> Vec<Template> {
+    /// All templates: everybody's, and the caller's own, newest first.
+    pub async fn list_templates(&self, caller: &Caller) -> Result<Vec<Template>, ControlError> {
         let templates = self.templates();
-        templates.specs.iter().map(|spec| templates.view(spec)).collect()
+        let mut list: Vec<_> = templates.specs.iter().map(|spec| templates.view(spec)).collect();
+        let own = self.store().templates(&caller.tenant).await?;
+        list.extend(own.iter().map(|row| self.own_view(row)));
+        Ok(list)
     }
 
-    /// One template.
-    pub fn template(&self, name: &str) -> Result<Template, ControlError> {
-        let templates = self.templates();
-        let spec = templates.spec(name);
-        spec.map(|spec| templates.view(spec))
-            .map_err(|_| ControlError::not_found(format!("there is no template {}", names::shown(name))))
+    /// One template, with what it takes on the host.
+    pub async fn template(&self, caller: &Caller, name: &str) -> Result<Template, ControlError> {
+        let (mut template, key, disk) = match self.store().template(&caller.tenant, name).await? {
+            Some(row) => {
+                let disk = self.own_template(&row)?.built.disk;
+                (self.own_view(&row), own::key(&row.build), Some(disk))
+            }
+            None => {
+                let spec = self.templates().spec(name).ok_or_else(|| no_template(name))?;
+                (self.templates().view(spec), spec.name.clone(), None)
+            }
+        };
+        let node = self.node().clone();
+        let measured = tokio::task::spawn_blocking(move || size_on_disk(&node, &key, disk.as_deref())).await;
+        template.size_on_disk = measured.map_err(ControlError::internal)?;
+        Ok(template)
     }
 
-    /// Starts preparing a template, unless that is under way or done.
-    pub fn prepare_template(&self, name: &str) -> Result<(), ControlError> {
-        let spec = self.templates().spec(name)?.clone();
-        self.watch_template(&spec);
+    /// Whether a name is that of a template which everybody has.
+    pub(crate) fn is_in_catalogue(&self, name: &str) -> bool {
+        self.templates().spec(name).is_some()
+    }
+
+    /// Deletes a template of the caller's own. Sandboxes made from it are not touched.
+    pub async fn delete_template(&self, caller: &Caller, name: &str) -> Result<(), ControlError> {
+        caller.require(Scope::Write)?;
+        let (control, tenant, name) = (self.clone(), caller.tenant.clone(), name.to_owned());
+        self.finish(async move {
+            match control.store().remove_template(&tenant, &name).await? {
+                Some(row) => {
+                    control.forget_template(row).await;
+                    Ok(())
+                }
+                None if control.is_in_catalogue(&name) => {
+                    Err(ControlError::forbidden(format!("template {name} is everybody's and stays")))
+                }
+                None => Err(no_template(&name)),
+            }
+        })
+        .await
+    }
+
+    /// Starts preparing a template of the catalogue, unless that is under way or done.
+    pub fn prepare_from_catalogue(&self, name: &str) -> Result<(), ControlError> {
+        let spec = self.templates().spec(name).ok_or_else(|| self.unknown_template(name))?;
+        self.watch_template(&Wanted::of(spec));
         Ok(())
     }
 
-    /// Templates that were prepared by an earlier process are looked at ahead of the first request.
-    pub(crate) fn adopt_prepared_templates(&self) {
-        let prepared = self.node().snapshots().into_iter();
-        let prepared: Vec<_> = prepared
+    /// Starts preparing a template, unless that is under way or done.
+    pub async fn prepare_template(&self, caller: &Caller, name: &str) -> Result<Template, ControlError> {
+        caller.require(Scope::Write)?;
+        let wanted = self.wanted(caller, name).await?.ok_or_else(|| no_template(name))?;
+        self.watch_template(&wanted);
+        self.template(caller, name).await
+    }
+
+    /// What a caller means by a name: a template of its own, or one that everybody has. Whatever others have is not there.
+    async fn wanted(&self, caller: &Caller, name: &str) -> Result<Option<Wanted>, ControlError> {
+        if let Some(row) = self.store().template(&caller.tenant, name).await? {
+            return self.own_template(&row).map(|own| Some(own.wanted(&row)));
+        }
+        Ok(self.templates().spec(name).map(|spec| Wanted { name: name.to_owned(), ..Wanted::of(spec) }))
+    }
+
+    fn unknown_template(&self, name: &str) -> ControlError {
+        let there: Vec<_> = self.templates().specs.iter().map(|spec| spec.name.as_str()).collect();
+        let message =
+            format!("unknown template {}: there are {}, and your own", names::shown(name), there.join(", "));
+        ControlError::invalid(message)
+    }
+
+    /// Templates that were prepared by an earlier process: those of the catalogue are looked at ahead of the first request, and what
+    /// belongs to no template any more goes.
+    pub(crate) async fn adopt_prepared_templates(&self) -> Result<(), StoreError> {
+        let rows = self.store().all_templates().await?;
+        let own: HashSet<_> = rows.iter().map(|row| own::key(&row.build)).collect();
+        let prepared: HashSet<_> = self
+            .node()
+            .snapshots()
+            .into_iter()
             .filter(|info| matches!(info.about.purpose, Purpose::Template { .. }))
             .map(|info| info.about.template.to_string())
             .collect();
         for spec in self.templates().specs.clone() {
             if prepared.contains(&spec.name) {
-                self.watch_template(&spec);
+                self.watch_template(&Wanted::of(&spec));
             }
         }
+        for key in prepared {
+            match own.contains(&key) {
+                true => drop(self.templates().found().insert(key)),
+                false if own::is_key(&key) => self.forget_machine_template_named(&key),
+                false => {}
+            }
+        }
+        self.recover_builds(&rows).await
     }
 
     /// How far a template is; a failure is forgotten, so that asking again tries again.
-    fn watch_template(&self, spec: &TemplateSpec) -> watch::Receiver<Readiness> {
+    fn watch_template(&self, wanted: &Wanted) -> watch::Receiver<Readiness> {
         let mut known = self.templates().lock();
-        if let Some(receiver) = known.get(&spec.name)
+        if let Some(receiver) = known.get(&wanted.key)
             && !matches!(&*receiver.borrow(), Readiness::Failed(_))
         {
             return receiver.clone();
         }
         let (sender, receiver) = watch::channel(Readiness::Preparing("waiting to begin".to_owned()));
-        known.insert(spec.name.clone(), receiver.clone());
-        let (control, spec) = (self.clone(), spec.clone());
+        known.insert(wanted.key.clone(), receiver.clone());
+        let (control, wanted) = (self.clone(), wanted.clone());
         self.tasks().spawn(async move {
             let report = |progress: BakeProgress| {
                 sender.send_replace(Readiness::Preparing(describe(&progress.stage)));
             };
             // A bake cut short by the end of the server leaves nothing and is begun again by the next one.
             let outcome = tokio::select! {
-                outcome = control.node().template(&spec, &report) => outcome.map_err(ControlError::from),
+                outcome = wanted.bake(&control, &report) => outcome.map_err(ControlError::from),
                 () = control.closing().cancelled() => {
                     Err(ControlError::new(Kind::Unavailable, "the server is shutting down"))
                 }
@@ -165,7 +298,7 @@ impl Control {
                 Ok(snapshot) => sender.send_replace(Readiness::Ready(snapshot)),
                 Err(error) => {
                     if !control.closing().is_cancelled() {
-                        tracing::error!(template = spec.name, ?error, "a template could not be prepared");
+                        tracing::error!(template = wanted.key, ?error, "a template could not be prepared");
                     }
                     sender.send_replace(Readiness::Failed(Arc::new(error)))
                 }
@@ -175,9 +308,14 @@ impl Control {
     }
 
     /// A template to make sandboxes from. Waits a while for one that is being prepared; then the caller is told how far it is.
-    pub(crate) async fn ready_template(&self, name: &str) -> Result<ReadyTemplate, ControlError> {
-        let spec = self.templates().spec(name)?.clone();
-        let mut receiver = self.watch_template(&spec);
+    pub(crate) async fn ready_template(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<ReadyTemplate, ControlError> {
+        check_name(name)?;
+        let wanted = self.wanted(caller, name).await?.ok_or_else(|| self.unknown_template(name))?;
+        let mut receiver = self.watch_template(&wanted);
         let decided = async {
             match receiver.wait_for(|readiness| !matches!(readiness, Readiness::Preparing(_))).await {
                 Ok(readiness) => Some(readiness.clone()),
@@ -187,13 +325,13 @@ impl Control {
         let readiness = tokio::time::timeout(self.config().template_patience, decided).await.ok().flatten();
         match readiness {
             Some(Readiness::Ready(snapshot)) => Ok(ReadyTemplate {
-                name: name.to_owned(),
+                name: wanted.name,
                 snapshot,
-                vcpus: spec.vcpus,
-                memory_mib: spec.memory_mib,
+                vcpus: wanted.vcpus,
+                memory_mib: wanted.memory_mib,
             }),
             Some(Readiness::Failed(error)) => {
-                let message = format!("template {} could not be prepared: {}", spec.name, error.message);
+                let message = format!("template {} could not be prepared: {}", wanted.name, error.message);
                 let again = ControlError::new(Kind::Unavailable, message);
                 Err(again.hint("the server's log tells why; asking again tries again"))
             }
@@ -204,12 +342,45 @@ impl Control {
                 };
                 let message = format!(
                     "template {} is being prepared for its first use: {how_far}; try again",
-                    spec.name
+                    wanted.name
                 );
                 let again = ControlError::new(Kind::Unavailable, message).retry_after(RETRY_AFTER);
-                Err(again
-                    .hint(format!("prepare templates ahead with `pandastack template bake {}`", spec.name)))
+                Err(match wanted.recipe {
+                    Recipe::Own(_) => again,
+                    Recipe::Catalogue(spec) => again.hint(format!(
+                        "prepare templates ahead with `pandastack template bake {}`",
+                        spec.name
+                    )),
+                })
             }
         }
     }
+}
+
+/// What the snapshot of a template and the disk it was built on take. Blocks.
+fn size_on_disk(node: &Node, key: &str, disk: Option<&Path>) -> Option<TemplateSize> {
+    let of_template = |info: &SnapshotInfo| {
+        matches!(info.about.purpose, Purpose::Template { .. }) && info.about.template.as_str() == key
+    };
+    let snapshots = node.snapshots().into_iter().filter(of_template);
+    let unique = snapshots.map(|info| info.unique_bytes).reduce(u64::saturating_add);
+    // What the two share is counted once: the disk of the snapshot is a clone of this one.
+    let disk = disk.and_then(|path| path.metadata().ok()).map(|about| about.blocks() * 512);
+    let bytes = [unique, disk].into_iter().flatten().reduce(u64::saturating_add)?;
+    Some(TemplateSize { bytes, unique_bytes: unique.unwrap_or_default() })
+}
+
+fn no_template(name: &str) -> ControlError {
+    ControlError::not_found(format!("there is no template {}", names::shown(name)))
+}
+
+/// What cannot be a name is refused as such.
+fn check_name(name: &str) -> Result<(), ControlError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || name.len() > 128 || !name.bytes().all(allowed) {
+        let message =
+            format!("bad template name {}: letters, digits, `-`, `_` and `.` only", names::shown(name));
+        return Err(ControlError::invalid(message));
+    }
+    Ok(())
 }

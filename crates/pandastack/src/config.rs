@@ -114,6 +114,50 @@ pub(crate) struct ServeSettings {
     /// Snapshots a tenant may keep [default: 1000].
     #[arg(long, env = "PANDASTACK_QUOTA_SNAPSHOTS")]
     pub(crate) quota_snapshots: Option<u64>,
+    /// Templates of its own a tenant may have [default: 100].
+    #[arg(long, env = "PANDASTACK_QUOTA_TEMPLATES")]
+    pub(crate) quota_templates: Option<u64>,
+    /// Builds of a tenant that may wait or run [default: 20].
+    #[arg(long, env = "PANDASTACK_QUOTA_BUILDS")]
+    pub(crate) quota_builds: Option<u64>,
+    /// Builds of templates that run at once; others wait [default: 1].
+    #[arg(long, env = "PANDASTACK_BUILDS_AT_ONCE")]
+    pub(crate) builds_at_once: Option<usize>,
+    /// What RUN steps of builds reach [default: what a sandbox reaches whose caller did not say].
+    #[arg(long, env = "PANDASTACK_BUILD_NETWORK", value_enum)]
+    pub(crate) build_network: Option<NetworkSetting>,
+    /// Seconds one RUN step of a build may take [default: 1800].
+    #[arg(long, env = "PANDASTACK_BUILD_STEP_TIMEOUT")]
+    pub(crate) build_step_timeout: Option<u64>,
+    /// MiB of memory of machines in which RUN steps run [default: 2048].
+    #[arg(long, env = "PANDASTACK_BUILD_MEMORY_MIB")]
+    pub(crate) build_memory_mib: Option<u32>,
+    /// GiB of layers that are kept for later builds [default: 20].
+    #[arg(long, env = "PANDASTACK_BUILD_LAYERS_GIB")]
+    pub(crate) build_layers_gib: Option<u64>,
+    /// MiB that one request for a build may have, files included [default: 16384].
+    #[arg(long, env = "PANDASTACK_MAX_BUILD_UPLOAD_MIB")]
+    pub(crate) max_build_upload_mib: Option<u64>,
+    /// MiB that the context of a Dockerfile may have [default: 50].
+    #[arg(long, env = "PANDASTACK_MAX_BUILD_CONTEXT_MIB")]
+    pub(crate) max_build_context_mib: Option<u64>,
+    /// Largest disk of a template, in MiB [default: 16384].
+    #[arg(long, env = "PANDASTACK_MAX_TEMPLATE_DISK_MIB")]
+    pub(crate) max_template_disk_mib: Option<u32>,
+    /// Registries that images may be taken from, as HOST, HOST:PORT, *.DOMAIN or * for all. The host asks them on behalf of
+    /// tenants: with * they reach whatever the host does [default: none].
+    #[arg(long, env = "PANDASTACK_REGISTRY", value_delimiter = ',')]
+    pub(crate) registry: Option<Vec<String>>,
+    /// Registry that names of images without one mean, as HOST or HOST/NAMESPACE for names of one part [default: none, such names are
+    /// refused]. It may be used without being named by --registry.
+    #[arg(long, env = "PANDASTACK_REGISTRY_DEFAULT")]
+    pub(crate) registry_default: Option<String>,
+    /// Registries that are spoken to without TLS, besides those on this machine [default: none].
+    #[arg(long, env = "PANDASTACK_REGISTRY_PLAIN_HTTP", value_delimiter = ',')]
+    pub(crate) registry_plain_http: Option<Vec<String>>,
+    /// File with logins for registries, as `docker login` writes it [default: none].
+    #[arg(long, env = "PANDASTACK_REGISTRY_AUTH")]
+    pub(crate) registry_auth: Option<PathBuf>,
     /// Requests a tenant may make at once before it has to slow down [default: 400].
     #[arg(long, env = "PANDASTACK_RATE_BURST")]
     pub(crate) rate_burst: Option<u32>,

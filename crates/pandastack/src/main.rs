@@ -1,6 +1,7 @@
 //! The `pandastack` binary: subcommands and wiring only.
 
 mod attached;
+mod builds;
 mod command;
 mod config;
 mod connection;
@@ -187,14 +188,34 @@ mod tests {
         assert!(found > 60, "only {found} commands");
     }
 
+    /// The words of a line as a shell reads them, as far as examples need it: quotes, and redirections that end it.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for one in line.chars() {
+            match quote {
+                Some(mark) if one == mark => quote = None,
+                Some(_) => word.get_or_insert_default().push(one),
+                None if one == '<' || one == '>' => break,
+                None if one == '\'' || one == '"' => {
+                    quote = Some(one);
+                    word.get_or_insert_default();
+                }
+                None if one == ' ' => words.extend(word.take()),
+                None => word.get_or_insert_default().push(one),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
     #[test]
     fn examples_are_understood() {
         walk(&Arguments::command(), "pandastack", &mut |_, command| {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            for line in help.lines().filter_map(|line| line.trim().find("pandastack ").map(|at| &line.trim()[at..])) {
-                let words = line.split(['<', '>']).next().unwrap_or_default();
-                let words = words.split_whitespace().map(|word| word.trim_matches('\''));
-                Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+            for line in help.lines().filter_map(|line| line.find("pandastack ").map(|at| &line[at..])) {
+                let line = line.replace("$(", "").trim_end_matches(')').to_owned();
+                let parsed = Arguments::try_parse_from(words(&line));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.err().map(|error| error.to_string()).unwrap_or_default());
             }
         });
     }

@@ -13,9 +13,9 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::answer::Failed;
 use crate::{
-    auth, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server, lifecycle,
-    logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes, snapshots,
-    templates, terminal, volumes,
+    auth, builds, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server,
+    lifecycle, logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes,
+    snapshots, templates, terminal, volumes,
 };
 
 #[derive(OpenApi)]
@@ -61,6 +61,7 @@ fn with_key() -> OpenApiRouter<Control> {
         .merge(proxy::routes())
         .merge(volumes::routes())
         .merge(templates::routes())
+        .merge(builds::routes())
         .merge(logs::routes())
         .merge(events::routes())
         .merge(metrics::routes())

@@ -14,6 +14,7 @@ mod ascii_json;
 mod audit;
 mod auth;
 mod body;
+mod builds;
 mod client_stream;
 mod connections;
 mod contexts;

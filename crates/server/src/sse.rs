@@ -32,6 +32,16 @@ impl Events {
         self.write(format!("event: {name}\ndata: {}\n\n", ascii_json(data))).await
     }
 
+    /// Sends a line of text as an event without a name. It must be one line.
+    pub(crate) async fn line(&self, line: &str) -> Result<(), ReaderGone> {
+        self.write(format!("data: {line}\n\n")).await
+    }
+
+    /// Sends the event that ends a stream of lines.
+    pub(crate) async fn done(&self) -> Result<(), ReaderGone> {
+        self.write("event: done\ndata: end\n\n".to_owned()).await
+    }
+
     async fn write(&self, text: String) -> Result<(), ReaderGone> {
         self.sender.send(Bytes::from(text)).await.map_err(|_| ReaderGone)
     }

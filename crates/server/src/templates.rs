@@ -1,10 +1,10 @@
-//! Templates.
+//! Templates: everybody's, and one's own.
 
-use axum::Json as Out;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json as Out};
 use contract::template::Template;
-use control::Control;
+use control::{Caller, Control};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -12,20 +12,39 @@ use crate::answer::Answer;
 use crate::extract::Path;
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(get)).routes(routes!(prepare))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(get, delete)).routes(routes!(prepare))
 }
 
-/// All templates.
+/// All templates: everybody's, then one's own, newest first.
 #[utoipa::path(get, path = "/v1/templates", tag = "templates", responses((status = 200, body = Vec<Template>)))]
-async fn list(State(control): State<Control>) -> Out<Vec<Template>> {
-    Out(control.list_templates())
+async fn list(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Out<Vec<Template>>> {
+    Ok(Out(control.list_templates(&caller).await?))
 }
 
-/// One template.
+/// One template, with what it takes on the host.
 #[utoipa::path(get, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
     responses((status = 200, body = Template)))]
-async fn get(State(control): State<Control>, Path(name): Path<String>) -> Answer<Out<Template>> {
-    Ok(Out(control.template(&name)?))
+async fn get(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Answer<Out<Template>> {
+    Ok(Out(control.template(&caller, &name).await?))
+}
+
+/// Deletes a template of one's own. Sandboxes made from it go on.
+#[utoipa::path(delete, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
+    responses((status = 204)))]
+async fn delete(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    control.delete_template(&caller, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Starts preparing a template ahead of its first use, unless it is ready. `GET` tells how far it is.
@@ -33,9 +52,8 @@ async fn get(State(control): State<Control>, Path(name): Path<String>) -> Answer
     responses((status = 202, body = Template)))]
 async fn prepare(
     State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Answer<(StatusCode, Out<Template>)> {
-    control.template(&name)?;
-    control.prepare_template(&name)?;
-    Ok((StatusCode::ACCEPTED, Out(control.template(&name)?)))
+    Ok((StatusCode::ACCEPTED, Out(control.prepare_template(&caller, &name).await?)))
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{NetworkSetting, ServeSettings, Settings};
 use crate::engine::open_node;
-use crate::{output, traces};
+use crate::{builds, output, traces};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Holds the first key, for automation. Read from the environment only: arguments are seen by everybody on the host.
@@ -51,6 +51,8 @@ fn control_config(given: &ServeSettings, file: &ServeSettings) -> ControlConfig 
     set(&mut config.quota.volumes, given.quota_volumes, file.quota_volumes);
     set(&mut config.quota.volume_mib, given.quota_volume_mib, file.quota_volume_mib);
     set(&mut config.quota.snapshots, given.quota_snapshots, file.quota_snapshots);
+    set(&mut config.quota.templates, given.quota_templates, file.quota_templates);
+    set(&mut config.quota.builds, given.quota_builds, file.quota_builds);
     if let Some(burst) = given.rate_burst.or(file.rate_burst) {
         config.rate_burst = f64::from(burst);
     }
@@ -101,7 +103,8 @@ pub(crate) async fn run(
     let address = given.listen.as_deref().or(file.listen.as_deref()).unwrap_or(LISTEN_DEFAULT);
     // Before anything is touched: an address that is taken is the commonest mistake.
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
-    let config = control_config(given, file);
+    let mut config = control_config(given, file);
+    config.builds = builds::config(given, file, config.network_default)?;
     let server_config = server_config(given, file, config.public_url.as_deref());
     let counts = exporter.as_ref().map(|exporter| exporter.counts().clone());
     let traces = exporter.map(Exporter::start);
@@ -122,7 +125,7 @@ pub(crate) async fn run(
         Err(error) => bail!("{BOOTSTRAP_KEY}: {error}"),
     }
     for name in &arguments.prepare {
-        control.prepare_template(name).map_err(|error| anyhow::anyhow!("{error}"))?;
+        control.prepare_from_catalogue(name).map_err(|error| anyhow::anyhow!("{error}"))?;
     }
     output::say(format!("serving on http://{}", listener.local_addr()?));
     let stop = CancellationToken::new();

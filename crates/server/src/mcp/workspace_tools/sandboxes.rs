@@ -57,5 +57,5 @@ pub(super) async fn snapshot(call: ToolCall<'_>) -> Result<Text, ControlError> {
 }
 
 pub(super) async fn templates(call: ToolCall<'_>) -> Result<Text, ControlError> {
-    Text::json(&call.control.list_templates())
+    Text::json(&call.control.list_templates(call.caller).await?)
 }
