@@ -245,7 +245,7 @@ impl Client {
         self.delete(&format!("/v1/sandboxes/{id}")).await?.expect(204).map(drop)
     }
 
-    /// Deletes all sandboxes, snapshots and volumes of the key's tenant.
+    /// Deletes all sandboxes, snapshots, volumes and templates of the key's tenant, and ends its builds.
     pub async fn delete_everything(&self) -> Result<()> {
         let gone = |answer: Answer| {
             ensure!(matches!(answer.status, 204 | 404), "{answer:?}");
@@ -256,6 +256,14 @@ impl Client {
         }
         for snapshot in list(&self.get("/v1/snapshots").await?.expect(200)?.json()?["snapshots"], "id")? {
             gone(self.delete(&format!("/v1/snapshots/{snapshot}")).await?)?;
+        }
+        for build in list(&self.get("/v1/templates/builds").await?.expect(200)?.json()?, "id")? {
+            gone(self.delete(&format!("/v1/templates/builds/{build}")).await?)?;
+        }
+        let templates = self.get("/v1/templates").await?.expect(200)?.json()?;
+        for template in templates.as_array().into_iter().flatten().filter(|one| one["is_global"] == false) {
+            let name = template["name"].as_str().context("a template without a name")?;
+            gone(self.delete(&format!("/v1/templates/{name}")).await?)?;
         }
         for volume in list(&self.get("/v1/volumes").await?.expect(200)?.json()?, "name")? {
             gone(self.delete(&format!("/v1/volumes/{volume}")).await?)?;

@@ -78,7 +78,7 @@ pub async fn node() -> Result<PathBuf> {
         output(&mut npm, INSTALL_PATIENCE).await.map(drop)
     })
     .await?;
-    for script in ["sandboxes.mjs", "command_line.mjs"] {
+    for script in ["sandboxes.mjs", "command_line.mjs", "templates.mjs"] {
         fs::copy(scripts().join(script), directory.join(script))?;
     }
     Ok(directory)

@@ -1,0 +1,66 @@
+//! A server that is killed in the middle of a build: the next one finishes it. One that is stopped leaves it to the next, too.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tests::api::client::Client;
+use tests::api::serve_process::ServeProcess;
+use tests::form::Form;
+use tests::{Lab, LabSettings, run_for, wait};
+
+use crate::{PATIENCE, TEST_PATIENCE};
+
+const OPTIONS: [&str; 2] = ["--build-memory-mib", "512"];
+/// Its second step waits, so that the server is not too fast for the test.
+const DOCKERFILE: &str =
+    "FROM minimal\nRUN echo first > /first\nRUN echo waiting && sleep 20 && echo second > /second\n";
+
+async fn until_waiting(api: &Client, id: &str) -> Result<()> {
+    wait::until_async("the second step runs", PATIENCE, async || {
+        let build = api.build(id).await?;
+        ensure!(build["status"] != "failed", "{build}");
+        Ok(api.build_log(id).await?.iter().any(|line| line.ends_with("waiting")))
+    })
+    .await
+}
+
+#[test]
+fn the_next_server_finishes_a_build() -> Result<()> {
+    run_for(TEST_PATIENCE, async || {
+        let mut lab =
+            Lab::prepare(LabSettings { pool_bytes: 16 << 30, ..LabSettings::new("killed-build") }).await?;
+        let server = ServeProcess::start(&mut lab, &OPTIONS).await?;
+        let form = Form::new(&[("name", "survivor"), ("dockerfile", DOCKERFILE)]).file("unused", b"x");
+        let id = server.client().start_build(form).await?;
+        until_waiting(&server.client(), &id).await?;
+        server.kill()?;
+
+        let server = ServeProcess::start(&mut lab, &OPTIONS).await?;
+        let api = server.client();
+        wait::until_async("it is begun again", PATIENCE, async || {
+            Ok(api.build_log(&id).await?.iter().any(|line| line.contains("started again")))
+        })
+        .await?;
+        server.stop().await?;
+
+        let server = ServeProcess::start(&mut lab, &OPTIONS).await?;
+        let api = server.client();
+        let build = api.ended_build(&id, PATIENCE).await?;
+        ensure!(build["status"] == "done", "{build}\n{}", api.build_log(&id).await?.join("\n"));
+        let sandbox = api.create_with(json!({ "template": "survivor" })).await?;
+        ensure!(api.shell(&sandbox, "cat /first /second").await? == "first\nsecond");
+        api.remove(&sandbox).await?;
+        server.kill()?;
+
+        // Found again by the next, and its log too.
+        let server = ServeProcess::start(&mut lab, &OPTIONS).await?;
+        let api = server.client();
+        let made = api.get("/v1/templates/survivor").await?.expect(200)?.json()?;
+        ensure!(made["status"] == "ready", "{made}");
+        ensure!(api.build_log(&id).await?.last().context("no log")?.contains("ready"));
+        let sandbox = api.create_with(json!({ "template": "survivor" })).await?;
+        ensure!(api.shell(&sandbox, "cat /second").await? == "second");
+        api.delete_everything().await?;
+        server.stop().await?;
+        lab.remove()
+    })
+}
