@@ -102,7 +102,9 @@ enum Command {
         command: command::local::Command,
     },
     /// Write a script that completes this program's commands in a shell.
-    #[command(after_help = "Example:\n  pandastack completions bash > ~/.local/share/bash-completion/completions/pandastack")]
+    #[command(
+        after_help = "Example:\n  pandastack completions bash > ~/.local/share/bash-completion/completions/pandastack"
+    )]
     Completions(command::shell::CompletionsArguments),
     /// Write manual pages.
     #[command(after_help = "Example:\n  pandastack man ~/.local/share/man/man1")]
@@ -215,7 +217,11 @@ mod tests {
             for line in help.lines().filter_map(|line| line.find("pandastack ").map(|at| &line[at..])) {
                 let line = line.replace("$(", "").trim_end_matches(')').to_owned();
                 let parsed = Arguments::try_parse_from(words(&line));
-                assert!(parsed.is_ok(), "{line}: {}", parsed.err().map(|error| error.to_string()).unwrap_or_default());
+                assert!(
+                    parsed.is_ok(),
+                    "{line}: {}",
+                    parsed.err().map(|error| error.to_string()).unwrap_or_default()
+                );
             }
         });
     }

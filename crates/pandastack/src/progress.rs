@@ -70,8 +70,9 @@ impl Progress {
 }
 
 fn draw(state: &State) {
-    let far = if state.total > 0 {
-        let full = (BAR_CHARACTERS * state.done.min(state.total) / state.total) as usize;
+    let parts = BAR_CHARACTERS * state.done.min(state.total);
+    let far = if let Some(full) = parts.checked_div(state.total) {
+        let full = full as usize;
         let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR_CHARACTERS as usize - full));
         format!("[{bar}] {} of {}", size(state.done), size(state.total))
     } else {

@@ -27,24 +27,29 @@ pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -
 /// The fields of an object, one a line.
 pub(crate) fn fields(value: &impl Serialize) -> String {
     let Ok(Value::Object(object)) = serde_json::to_value(value) else { return String::new() };
-    let width = object.keys().map(|name| name.chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
-    let mut named: Vec<_> = object.into_iter().collect();
+    let mut named: Vec<(String, String)> =
+        object.into_iter().filter_map(|(name, value)| Some((name, shown(value)?))).collect();
     named.sort_by_key(|(name, _)| !matches!(name.as_str(), "id" | "name" | "status"));
+    let width = named.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
     for (name, value) in named {
-        let shown = match value {
-            Value::Null => continue,
-            Value::String(shown) => shown,
-            Value::Object(map) if map.is_empty() => continue,
-            Value::Array(list) if list.is_empty() => continue,
-            Value::Array(list) if list.iter().all(Value::is_string) => {
-                list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
-            }
-            other => other.to_string(),
-        };
-        text.push_str(&format!("{name:<width$}  {}\n", plain(&shown)));
+        text.push_str(&format!("{name:<width$}  {}\n", plain(&value)));
     }
     text
+}
+
+/// A value for people; nothing for what is empty.
+fn shown(value: Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        Value::Object(map) if map.is_empty() => None,
+        Value::Array(list) if list.is_empty() => None,
+        Value::Array(list) if list.iter().all(Value::is_string) => {
+            Some(list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
+        }
+        other => Some(other.to_string()),
+    }
 }
 
 /// Text of somebody else's, made safe for a terminal.
