@@ -64,8 +64,8 @@ impl Outcome {
         let begun = self.lines.iter().find(|line| line.ends_with(title));
         let number = begun.and_then(|line| line.split(' ').next());
         let number = number.with_context(|| format!("no step `{title}` in\n{}", self.text()))?;
-        let words = self.lines.iter().filter_map(|line| line.strip_prefix(&format!("{number} ")));
-        let last = words.last().and_then(|rest| rest.split(' ').next());
+        let mut words = self.lines.iter().filter_map(|line| line.strip_prefix(&format!("{number} ")));
+        let last = words.next_back().and_then(|rest| rest.split(' ').next());
         last.with_context(|| format!("step `{title}` said nothing"))
     }
 }

@@ -36,20 +36,20 @@ pub enum BuildError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     /// An image could not be pulled.
-    #[error("image `{reference}` could not be pulled: {}", chain(source))]
+    #[error("image `{reference}` could not be pulled: {}", chain(&**source))]
     Pull {
         /// As it was written.
         reference: String,
         /// Why.
         #[source]
-        source: PullError,
+        source: Box<PullError>,
     },
     /// A file holds no image that can be used.
-    #[error("the image cannot be used: {}", chain(.0))]
-    Import(#[source] ImportError),
+    #[error("the image cannot be used: {}", chain(&**.0))]
+    Import(#[source] Box<ImportError>),
     /// Layers of an image or a tarball cannot be unpacked.
-    #[error("{}", chain(.0))]
-    Unpack(#[source] UnpackError),
+    #[error("{}", chain(&**.0))]
+    Unpack(#[source] Box<UnpackError>),
     /// What was unpacked cannot become a guest's disk.
     #[error("{}: {}", .0, .0.source)]
     Tree(#[source] PrepareError),
@@ -76,10 +76,10 @@ pub enum BuildError {
     Cancelled,
     /// A machine of the build, or what it boots from.
     #[error("the machine of the build failed")]
-    Node(#[source] NodeError),
+    Node(#[source] Box<NodeError>),
     /// A disk could not be made.
     #[error("the disk could not be made")]
-    Image(#[source] ImageError),
+    Image(#[source] Box<ImageError>),
     /// A file operation on the host.
     #[error("could not {doing}")]
     Host {
@@ -154,12 +154,12 @@ impl BuildError {
     pub(crate) fn pull(reference: &str, source: PullError) -> Self {
         match is_no_space(&source) {
             true => Self::NoSpace,
-            false => Self::Pull { reference: reference.to_owned(), source },
+            false => Self::Pull { reference: reference.to_owned(), source: Box::new(source) },
         }
     }
 
     pub(crate) fn import(source: ImportError) -> Self {
-        if is_no_space(&source) { Self::NoSpace } else { Self::Import(source) }
+        if is_no_space(&source) { Self::NoSpace } else { Self::Import(Box::new(source)) }
     }
 
     pub(crate) fn clone(source: CloneError) -> Self {
@@ -170,7 +170,7 @@ impl BuildError {
     }
 
     pub(crate) fn node(source: NodeError) -> Self {
-        if is_no_space(&source) { Self::NoSpace } else { Self::Node(source) }
+        if is_no_space(&source) { Self::NoSpace } else { Self::Node(Box::new(source)) }
     }
 
     /// What went wrong with the instruction on a line.
@@ -182,7 +182,7 @@ impl BuildError {
         match source {
             ImageError::Spec(SpecError::DiskTooSmall { mib }) => Self::DiskTooSmall { mib },
             other if is_no_space(&other) => Self::NoSpace,
-            other => Self::Image(other),
+            other => Self::Image(Box::new(other)),
         }
     }
 
@@ -196,7 +196,7 @@ impl BuildError {
             UnpackCause::Limit { what, .. } if what.contains("bytes") => Self::DiskTooSmall { mib },
             UnpackCause::Stream(StreamLimit::Bytes(_)) => Self::DiskTooSmall { mib },
             _ if is_no_space(&source) => Self::NoSpace,
-            _ => Self::Unpack(source),
+            _ => Self::Unpack(Box::new(source)),
         }
     }
 }
