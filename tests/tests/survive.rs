@@ -53,8 +53,8 @@ impl CommandLine {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg("--data-dir").arg(&self.data_dir).args(["--addresses", &self.addresses]);
-        command.args(["--output", "json", "local"]).args(arguments);
+        command.args(["--output", "json", "local", "--addresses", &self.addresses]);
+        command.arg("--data-dir").arg(&self.data_dir).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
