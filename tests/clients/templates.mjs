@@ -35,8 +35,8 @@ async function rootfs() {
 }
 
 async function dockerfileWithNestedContext() {
-  const dockerfile = "FROM minimal\nWORKDIR /app\nCOPY . .\nRUN cat src/deep/word.txt dockerfile > made && echo '{\"error\":\"no\"}'\n";
-  const context = { "src/deep/word.txt": "deep\n", dockerfile: "a file like any other\n" };
+  const dockerfile = "FROM minimal\nWORKDIR /app\nCOPY . .\nRUN cat src/deep/word.txt rootfs > made && echo '{\"error\":\"no\"}'\n";
+  const context = { "src/deep/word.txt": "deep\n", rootfs: "a file like any other\n" };
   const build = await client.templates.buildFromDockerfile({ name: "ts-docker", dockerfile, context });
   const lines = [];
   for await (const line of client.templates.buildLogs(build.id)) lines.push(line);

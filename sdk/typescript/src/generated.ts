@@ -92,6 +92,42 @@ export interface BootStats {
   readonly window_seconds: number;
 }
 
+/**
+ * What a build is asked for with, as a form (multipart or urlencoded). Exactly one of `dockerfile` (or a `context` that holds one),
+ * `image_ref`, `image` and `rootfs` is given. In a multipart form with a `dockerfile`, every other part with a file name is a file of
+ * the context, and its field name is the file's path in it.
+ */
+export interface BuildForm {
+  /** Values for the Dockerfile's `ARG`s, as a JSON object of strings. */
+  build_args?: string | undefined;
+  /** File: the context as a tar archive, compressed or not, with the content type `application/x-tar`. */
+  context?: string | undefined;
+  /** Virtual CPUs of its machines; 1 when absent. */
+  cpu?: number | undefined;
+  /** The text of a Dockerfile. */
+  dockerfile?: string | undefined;
+  /** Where the Dockerfile is in `context`; `Dockerfile` when absent. */
+  dockerfile_path?: string | undefined;
+  /** File: an image as an OCI archive, or as `docker save` writes it. */
+  image?: string | undefined;
+  /** An image of a registry. */
+  image_ref?: string | undefined;
+  /** Taken and ignored: every machine has the host's kernel. */
+  kernel?: string | undefined;
+  /** Memory of its machines in MiB; 512 when absent. */
+  memory_mb?: number | undefined;
+  /** The template's name: letters, digits, `.`, `_` and `-`. */
+  name: string;
+  /** Whether it may take the place of a template of that name. */
+  replace?: boolean | undefined;
+  /** File: a root file system as a tar archive, compressed or not. */
+  rootfs?: string | undefined;
+  /** Size of its disk in MiB; 1024 when absent. */
+  size_mb?: number | undefined;
+  /** The stage of the Dockerfile that becomes the template; the last when absent. */
+  target?: string | undefined;
+}
+
 /** What a cell did. */
 export interface CellAnswer {
   /** How long it took. */
@@ -841,6 +877,8 @@ export interface TemplateInfo {
   readonly aliases: string[];
   /** Virtual CPUs of its machines. */
   readonly cpu: number;
+  /** Digest of its disk, of a template that was built. */
+  readonly digest?: string;
   /** Whether everybody may use it. */
   readonly isGlobal: boolean;
   /** @deprecated Use `isGlobal`. */
@@ -849,6 +887,7 @@ export interface TemplateInfo {
   readonly memoryMb: number;
   /** @deprecated Use `memoryMb`. */
   readonly memory_mb: number;
+  readonly meta?: TemplateMeta;
   /** Its name. */
   readonly name: string;
   /** What is being done, while it is being prepared. */
@@ -861,10 +900,83 @@ export interface TemplateInfo {
   readonly sizeBytes: number;
   /** @deprecated Use `sizeBytes`. */
   readonly size_bytes: number;
+  readonly sizeOnDisk?: TemplateSize;
+  /** @deprecated Use `sizeOnDisk`. */
+  readonly size_on_disk?: TemplateSize;
   /** `ready`, `preparing` or `not_prepared`. */
   readonly status: string;
   /** Packages in it. */
   readonly tools: string[];
+  /** Whose it is, unless it is everybody's. */
+  readonly workspace?: string;
+}
+
+/** A build of a template. */
+export interface TemplateBuild {
+  /** Bytes on the template's disk, when it is done. */
+  readonly bytes?: number;
+  /** Virtual CPUs of the template's machines. */
+  readonly cpu: number;
+  /** When it ended (RFC 3339). */
+  readonly endedAt?: string;
+  /** @deprecated Use `endedAt`. */
+  readonly ended_at?: string;
+  /** Why it failed. */
+  readonly error?: string;
+  /** Its id. */
+  readonly id: string;
+  /** The image it takes. */
+  readonly imageRef?: string;
+  /** @deprecated Use `imageRef`. */
+  readonly image_ref?: string;
+  /** Memory of the template's machines in MiB. */
+  readonly memoryMb: number;
+  /** @deprecated Use `memoryMb`. */
+  readonly memory_mb: number;
+  /** The template's name. */
+  readonly name: string;
+  /** Whose it is. */
+  readonly ownerWorkspace: string;
+  /** @deprecated Use `ownerWorkspace`. */
+  readonly owner_workspace: string;
+  /** Size of the template's disk in MiB. */
+  readonly sizeMb: number;
+  /** @deprecated Use `sizeMb`. */
+  readonly size_mb: number;
+  /** What it starts from: `dockerfile`, `image`, `archive` or `tarball`. */
+  readonly source: string;
+  /** When it was begun, or asked for while it waits (RFC 3339). */
+  readonly startedAt: string;
+  /** @deprecated Use `startedAt`. */
+  readonly started_at: string;
+  /** `queued`, `running`, `baking`, `done` or `failed`. */
+  readonly status: string;
+}
+
+/** How a template came to be. */
+export interface TemplateMeta {
+  /** The build it came of. */
+  readonly buildId: string;
+  /** @deprecated Use `buildId`. */
+  readonly build_id: string;
+  /** When it was built (RFC 3339). */
+  readonly builtAt: string;
+  /** @deprecated Use `builtAt`. */
+  readonly built_at: string;
+  /** The image it was made from. */
+  readonly imageRef?: string;
+  /** @deprecated Use `imageRef`. */
+  readonly image_ref?: string;
+}
+
+/** Bytes a template takes on the host. */
+export interface TemplateSize {
+  /** Disk and saved memory, bytes that are shared with others included. */
+  readonly bytes: number;
+  /** Those that no other file shares. */
+  readonly uniqueBytes: number;
+  /** @deprecated Use `uniqueBytes`. */
+  readonly unique_bytes: number;
 }
 
 /** An API key, without the key. */

@@ -311,8 +311,28 @@ class SandboxMetrics(Model):
 
 
 @dataclass(frozen=True)
+class TemplateSize(Model):
+    """Bytes a template takes on the host."""
+
+    #: Those it shares with others included.
+    bytes: int = 0
+    unique_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class TemplateMeta(Model):
+    """How a template of one's own came to be."""
+
+    built_at: str = ""
+    build_id: str = ""
+    image_ref: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Template(Model):
     """A template: what sandboxes start as."""
+
+    _nested: ClassVar[dict[str, type[Model]]] = {"size_on_disk": TemplateSize, "meta": TemplateMeta}
 
     name: str = ""
     #: ``ready``, ``preparing`` or ``not_prepared``.
@@ -325,6 +345,13 @@ class Template(Model):
     is_global: bool = False
     tools: list[str] = field(default_factory=_strings)
     rootfs_path: str = ""
+    #: Whose it is, unless it is everybody's.
+    workspace: Optional[str] = None
+    #: Digest of the disk, of a template that was built.
+    digest: Optional[str] = None
+    #: Only when one template is asked for.
+    size_on_disk: Optional[TemplateSize] = None
+    meta: Optional[TemplateMeta] = None
 
 
 @dataclass(frozen=True)
@@ -343,6 +370,9 @@ class TemplateBuild(Model):
     memory_mb: Optional[int] = None
     bytes: Optional[int] = None
     image_ref: Optional[str] = None
+    #: ``dockerfile``, ``image``, ``archive`` or ``tarball``.
+    source: Optional[str] = None
+    owner_workspace: Optional[str] = None
 
     @property
     def is_done(self) -> bool:
