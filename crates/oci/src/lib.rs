@@ -38,5 +38,7 @@ pub use registry::{
     Pulled, TlsError,
 };
 pub use stream::StreamLimit;
-pub use unpack::{AbsoluteNames, Limits, Policy, SpecialFiles, UnpackCause, UnpackError, Unpacked, Unpacker, is_archive};
+pub use unpack::{
+    AbsoluteNames, Limits, Policy, SpecialFiles, UnpackCause, UnpackError, Unpacked, Unpacker, is_archive,
+};
 pub use write::{Compression, Layer};
