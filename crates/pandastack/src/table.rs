@@ -54,7 +54,12 @@ fn shown(value: Value) -> Option<String> {
 
 /// Text of somebody else's, made safe for a terminal.
 fn plain(text: &str) -> String {
-    text.chars().map(|one| if one.is_control() { '\u{fffd}' } else { one }).collect()
+    let safe = |one: char| match one {
+        '\n' | '\t' => ' ',
+        one if one.is_control() => '\u{fffd}',
+        one => one,
+    };
+    text.chars().map(safe).collect()
 }
 
 /// Bytes as people say them.

@@ -1,6 +1,7 @@
 //! The command line against a server with real machines: each command as a person or a script would run it.
 
 mod behaviour;
+mod build;
 mod contexts;
 mod exec;
 mod files;

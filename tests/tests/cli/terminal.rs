@@ -107,13 +107,10 @@ fn a_terminal_has_a_size_takes_keys_and_ends_with_a_code() -> Result<()> {
         terminal.shows("xterm\r\n").await?;
         terminal.shows("/dev/pts/").await?;
         tcsetwinsize(&terminal.ours, size(40, 100))?;
-        wait::until_async("the new size is known", PATIENCE, async || {
-            terminal.type_in("stty size\n")?;
-            Ok(terminal.shown().contains("40 100\r\n"))
-        })
-        .await?;
-        // Ctrl-C is a key for the guest, not for the program here.
-        terminal.type_in("echo begin''s; sleep 600\n")?;
+        terminal.type_in("until stty size | grep -q '40 100'; do sleep 0.1; done; echo re''sized\n")?;
+        terminal.shows("resized\r\n").await?;
+        // Ctrl-C is a key for the guest, not for the program here. What begins is the terminal's foreground when it says so.
+        terminal.type_in("sh -c 'echo begin\"\"s; exec sleep 600'\n")?;
         terminal.shows("begins\r\n").await?;
         terminal.type_in("\u{3}")?;
         terminal.type_in("echo after''wards; exit 7\n")?;
