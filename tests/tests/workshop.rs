@@ -10,8 +10,8 @@ use domain::{MachineShape, SnapshotId, TemplateName};
 use guest_link::message::{Channel, EntryKind, ProcessSpec, User};
 use network::Policy;
 use node::{
-    BuiltTemplate, CommandMount, CopyItem, CopySettings, CopyWhat, Node, NodeConfig, NodeError,
-    ProcessDefaults, ReadyCheck, StartCommand, Workshop, WorkshopCommand, WorkshopPlan,
+    BakeProgress, BakeStage, BuiltTemplate, CommandMount, CopyItem, CopySettings, CopyWhat, Node, NodeConfig,
+    NodeError, ProcessDefaults, ReadyCheck, StartCommand, Workshop, WorkshopCommand, WorkshopPlan,
 };
 use tests::guest::path;
 use tests::{Lab, LabSettings, census, engine, run, wait};
@@ -567,6 +567,34 @@ fn a_template_that_does_not_start_says_why() -> Result<()> {
             "{refused:?}"
         );
         lab.expect_census(&clean).await?;
+        lab.remove().await
+    })
+}
+
+/// Its machine, its network and its files go, whether its guest still boots or its start command is being waited for.
+#[test]
+fn a_bake_that_is_given_up_leaves_nothing() -> Result<()> {
+    run(async || {
+        let lab = Lab::open(LabSettings::new("giveup")).await?;
+        let clean = lab.settled_census().await?;
+        let waiting = start(&["sleep", "7654"], &["sleep", "7654"]);
+        let template = built(root_disk(&lab)?, Some(waiting))?;
+        let boots = |stage: &BakeStage| matches!(stage, BakeStage::Booting);
+        let warms = |stage: &BakeStage| matches!(stage, BakeStage::Warming(_));
+        for reached in [&boots as &(dyn Fn(&BakeStage) -> bool + Sync), &warms] {
+            let (tell, mut told) = tokio::sync::watch::channel(false);
+            let report = |progress: BakeProgress| {
+                drop(tell.send_if_modified(|told| {
+                    *told |= reached(&progress.stage);
+                    *told
+                }))
+            };
+            tokio::select! {
+                baked = lab.node().built_template(&template, &report) => bail!("it was baked: {baked:?}"),
+                told = told.wait_for(|told| *told) => drop(told?),
+            }
+            lab.expect_census(&clean).await?;
+        }
         lab.remove().await
     })
 }

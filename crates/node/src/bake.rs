@@ -10,6 +10,7 @@ mod settle;
 mod start;
 mod warm;
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::berth::{Berth, open_disk};
 use crate::driver::cold::{create_memory, first_link};
 use crate::error::NodeError;
 use crate::identity::random;
+use crate::kept_machine::KeptMachine;
 use crate::node::Shared;
 use crate::save::{self, silence, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
@@ -200,28 +202,11 @@ impl Bake<'_> {
         })?;
         clone_file(self.disk, &disk)?;
         let memory = create_memory(&targets.memory, self.shape.memory_bytes())?;
-        let directory = shared.paths.waiting().join(format!("bake-{}", random_name()?));
-        let mut berth = Berth::take(&shared.network, directory).await?;
-        let baked = async {
-            stages(BakeStage::Booting);
-            let plan = BootPlan {
-                place: shared.names.place(&berth.directory, berth.slot),
-                shape: self.shape,
-                kernel: self.files.kernel.clone(),
-                initramfs: self.files.initramfs.clone(),
-                memory,
-                disk: open_disk(&disk)?,
-                volumes: Vec::new(),
-                tap: berth.tap.take(),
-            };
-            let vm = shared.engine.boot(plan).await?;
-            let saved = self.warm_and_save(&*vm, &targets, stages).await;
-            vm.kill().await;
-            saved
-        }
-        .await;
-        berth.remove(&shared.network).await;
-        baked?;
+        stages(BakeStage::Booting);
+        let machine = self.boot(memory, open_disk(&disk)?).await?;
+        let saved = self.warm_and_save(machine.vm(), &targets, stages).await;
+        machine.close().await;
+        saved?;
 
         let name = self.name.clone();
         let shape = self.shape;
@@ -234,6 +219,27 @@ impl Bake<'_> {
             let about = snapshots::about(Purpose::Template { key }, name, fingerprint, shape);
             shared.snapshots.commit(staged, &id, about, Durability::Synced)
         })
+    }
+
+    /// Boots the machine. Runs to its end even when the caller goes away, and then the machine ends.
+    async fn boot(&self, memory: File, disk: File) -> Result<KeptMachine, NodeError> {
+        let (shared, shape) = (Arc::clone(self.shared), self.shape);
+        let (kernel, initramfs) = (self.files.kernel.clone(), self.files.initramfs.clone());
+        let booting = self.shared.tasks.spawn(async move {
+            let directory = shared.paths.waiting().join(format!("bake-{}", random_name()?));
+            let mut berth = Berth::take(&shared.network, directory).await?;
+            let place = shared.names.place(&berth.directory, berth.slot);
+            let tap = berth.tap.take();
+            let plan = BootPlan { place, shape, kernel, initramfs, memory, disk, volumes: Vec::new(), tap };
+            match shared.engine.boot(plan).await {
+                Ok(vm) => Ok(KeptMachine::new(&shared, vm, berth)),
+                Err(error) => {
+                    berth.remove(&shared.network).await;
+                    Err(error.into())
+                }
+            }
+        });
+        booting.await.unwrap_or(Err(NodeError::Closing))
     }
 
     async fn warm_and_save(

@@ -17,6 +17,7 @@ mod error;
 pub mod fuzzing;
 mod hibernation;
 mod identity;
+mod kept_machine;
 mod name_servers;
 mod node;
 mod paths;

@@ -22,15 +22,13 @@ use guest_link::tool::{DiskMount, ToolRequest};
 use machine::{BootPlan, DriveMode, VOLUMES_MAX, Vm, VolumeDrive};
 use network::Policy;
 use storage::clone_file;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bake::{boot_files, random_name};
 use crate::berth::{Berth, open_disk};
 use crate::driver::cold::{create_memory, first_link};
 use crate::error::NodeError;
 use crate::identity::{IdentitySeed, Who, identity, random};
+use crate::kept_machine::KeptMachine;
 use crate::name_servers::resolver_text;
 use crate::node::{Node, Shared};
 use crate::restore::open_network;
@@ -68,9 +66,7 @@ pub struct Workshop {
     attached: usize,
     /// Text of `/etc/resolv.conf` for its commands, while it has a network.
     resolver: Option<String>,
-    ended: watch::Receiver<Option<String>>,
-    end: DropGuard,
-    keeper: JoinHandle<()>,
+    machine: KeptMachine,
 }
 
 impl std::fmt::Debug for Workshop {
@@ -163,11 +159,9 @@ async fn furnish(
     berth: Berth,
 ) -> Result<Workshop, NodeError> {
     let disk = berth.directory.join(DISK);
-    let (end, (tell, ended)) = (CancellationToken::new(), watch::channel(None));
-    let keeper = shared.tasks.spawn(keep(Arc::clone(shared), vm, berth, end.clone(), tell));
+    let machine = KeptMachine::new(shared, vm, berth);
     let resolver = resolver_text(&shared.config.name_servers.told_to(plan.network));
-    let end = end.drop_guard();
-    let workshop = Workshop { link, disk, attached: plan.attached.len(), resolver, ended, end, keeper };
+    let workshop = Workshop { link, disk, attached: plan.attached.len(), resolver, machine };
     match workshop.mount_attached().await {
         Ok(()) => Ok(workshop),
         Err(error) => {
@@ -175,24 +169,6 @@ async fn furnish(
             Err(error)
         }
     }
-}
-
-/// Owns the machine until it ends or nobody wants it any more, then removes everything of it.
-async fn keep(
-    shared: Arc<Shared>,
-    vm: Arc<dyn Vm>,
-    berth: Berth,
-    end: CancellationToken,
-    tell: watch::Sender<Option<String>>,
-) {
-    let reason = tokio::select! {
-        exit = vm.exited() => exit.reason,
-        () = end.cancelled() => "it was closed".to_owned(),
-        () = shared.closing.cancelled() => "the node is shutting down".to_owned(),
-    };
-    tell.send_replace(Some(reason));
-    vm.kill().await;
-    berth.remove(&shared.network).await;
 }
 
 impl Workshop {
@@ -225,11 +201,7 @@ impl Workshop {
 
     /// Ends the machine and removes everything of it.
     pub async fn close(self) {
-        let Self { end, keeper, .. } = self;
-        drop(end);
-        if let Err(error) = keeper.await {
-            tracing::error!(%error, "a workshop's machine was not removed");
-        }
+        self.machine.close().await;
     }
 
     async fn mount_attached(&self) -> Result<(), NodeError> {
@@ -252,7 +224,7 @@ impl Workshop {
         what: &'static str,
         work: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, NodeError> {
-        let mut ended = self.ended.clone();
+        let mut ended = self.machine.ended();
         let outcome = tokio::select! {
             outcome = work => outcome,
             // The sender goes only after it has told.
@@ -260,7 +232,7 @@ impl Workshop {
         };
         match outcome {
             Err(CallError::Link(error)) => {
-                let mut ended = self.ended.clone();
+                let mut ended = self.machine.ended();
                 match tokio::time::timeout(END_PATIENCE, ended.wait_for(Option::is_some)).await {
                     Ok(reason) => Err(self.is_over(reason.ok().as_deref())),
                     Err(_) => Err(NodeError::link(what)(error)),
