@@ -583,12 +583,7 @@ fn a_bake_that_is_given_up_leaves_nothing() -> Result<()> {
         let warms = |stage: &BakeStage| matches!(stage, BakeStage::Warming(_));
         for reached in [&boots as &(dyn Fn(&BakeStage) -> bool + Sync), &warms] {
             let (tell, mut told) = tokio::sync::watch::channel(false);
-            let report = |progress: BakeProgress| {
-                drop(tell.send_if_modified(|told| {
-                    *told |= reached(&progress.stage);
-                    *told
-                }))
-            };
+            let report = |progress: BakeProgress| tell.send_modify(|told| *told |= reached(&progress.stage));
             tokio::select! {
                 baked = lab.node().built_template(&template, &report) => bail!("it was baked: {baked:?}"),
                 told = told.wait_for(|told| *told) => drop(told?),
