@@ -153,7 +153,9 @@ async fn execs(bench: &Bench, client: &Client, template: &str, count: usize) -> 
 /// A file up and down: by the link and through HTTP.
 async fn files(bench: &Bench, client: &Client, template: &str, bytes: usize) -> anyhow::Result<Value> {
     let speed = |started: Instant| bytes as f64 / 1e6 / started.elapsed().as_secs_f64();
-    let made = client.post("/v1/sandboxes", &json!({ "template": template })).await?;
+    // Room for it twice.
+    let disk_gb = ((2 * bytes) >> 30) + 1;
+    let made = client.post("/v1/sandboxes", &json!({ "template": template, "disk_gb": disk_gb })).await?;
     let id = made["id"].as_str().context("no id")?.to_owned();
     let link = bench.node.sandbox(&SandboxId::parse(&id)?)?.link().await?;
     let guest_path = GuestPath::parse("/file")?;
