@@ -138,7 +138,9 @@ fn a_data_directory_has_one_owner() -> Result<()> {
         let output = tokio::task::block_in_place(|| line.run(&["list"]))?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(1), "{said}");
-        ensure!(said.contains("in use by process") && said.contains("hint:"), "{said}");
+        ensure!(said.contains("in use by process"), "{said}");
+        let told: Value = serde_json::from_str(&said).context("an error is one object")?;
+        ensure!(told["hint"].as_str().is_some_and(|hint| hint.contains("--data-dir")), "{said}");
         lab.remove().await
     })
 }
