@@ -64,13 +64,18 @@ pub(crate) enum Command {
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Build a template's disk on this host, boot it once and keep that instant; without a server.
-    #[command(after_help = "Example:\n  pandastack template bake base --data-dir /var/lib/pandastack")]
+    /// Build templates' disks on this host, boot each once and keep that instant; without a server.
+    #[command(after_help = "Examples:\n  pandastack template bake base --data-dir /var/lib/pandastack\n  \
+        pandastack template bake --all")]
     Bake {
         #[command(flatten)]
         host: Box<Options>,
-        /// Its name.
-        name: String,
+        /// Their names.
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        names: Vec<String>,
+        /// All that come with PandaStack.
+        #[arg(long)]
+        all: bool,
     },
 }
 
@@ -81,7 +86,10 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let show = |template: &Template| output::result(format, template, || fields(template));
     match command {
-        Command::Bake { host, name } => bake::run(&host.settings()?, &name, format).await?,
+        Command::Bake { host, names, all } => {
+            let names = if all { bake::all() } else { names };
+            bake::run(&host.settings()?, &names, format).await?;
+        }
         Command::List => {
             let templates = connection.api()?.templates().await?;
             output::result(format, &templates, || {

@@ -12,13 +12,17 @@ use crate::config::Settings;
 use crate::engine::open_node;
 use crate::output::{self, Format};
 
+/// Names of the templates that come with PandaStack.
+pub(super) fn all() -> Vec<String> {
+    catalogue().into_iter().map(|spec| spec.name).collect()
+}
+
 /// A template by its name.
 fn find(name: &str) -> anyhow::Result<TemplateSpec> {
     match image::template::find(name) {
         Some(spec) => Ok(spec),
         None => {
-            let names: Vec<_> = catalogue().into_iter().map(|spec| spec.name).collect();
-            bail!("there is no template `{name}`; there are: {}", names.join(", "))
+            bail!("there is no template `{name}`; there are: {}", all().join(", "))
         }
     }
 }
@@ -44,15 +48,21 @@ pub(crate) async fn bake(node: &Node, name: &str) -> anyhow::Result<SnapshotId> 
     node.template(&spec, &report).await.with_context(|| format!("prepare template {name}"))
 }
 
-pub(super) async fn run(settings: &Settings, name: &str, format: Format) -> anyhow::Result<()> {
+/// Makes templates ready one after the other; each is told when it is.
+pub(super) async fn run(settings: &Settings, names: &[String], format: Format) -> anyhow::Result<()> {
+    for name in names {
+        find(name)?;
+    }
     let node = open_node(settings).await?;
     let baked = async {
         node.look_anew().await.context("forget what was found earlier")?;
-        bake(&node, name).await
+        for name in names {
+            let id = bake(&node, name).await?;
+            output::result(format, &json!({ "template": name, "snapshot": id }), || id.to_string())?;
+        }
+        Ok(())
     };
     let baked = baked.await;
     node.close().await;
-    let id = baked?;
-    output::result(format, &json!({ "template": name, "snapshot": id }), || id.to_string())?;
-    Ok(())
+    baked
 }
