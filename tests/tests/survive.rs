@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tests::lab::ClosedLab;
 use tests::leftovers::os::signal_process;
-use tests::{Guest, Lab, LabSettings, cache, census, engine, run, wait};
+use tests::{Guest, Lab, LabSettings, cache, census, engine, program, run, wait};
 
 /// How often the random node is killed; more for a long night.
 const KILLS: &str = "PANDASTACK_TEST_KILLS";
@@ -23,23 +23,9 @@ const KILLS_DEFAULT: u32 = 15;
 /// No more kills after this long.
 const KILLING_PATIENCE: Duration = Duration::from_secs(150);
 
-/// The `pandastack` binary of this build, brought up to date first: cargo builds only what a package's own tests need.
-fn pandastack() -> Result<PathBuf> {
-    let directory = cache::build_directory()?;
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "pandastack"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    build.arg("--target-dir").arg(directory.parent().context("builds are in a directory")?);
-    if directory.ends_with("release") {
-        build.arg("--release");
-    }
-    ensure!(build.status().context("run cargo")?.success(), "pandastack could not be built");
-    Ok(directory.join("pandastack"))
-}
-
 /// The command line over a lab's data directory.
 struct CommandLine {
-    program: PathBuf,
+    program: &'static Path,
     data_dir: PathBuf,
     addresses: String,
 }
@@ -47,12 +33,12 @@ struct CommandLine {
 impl CommandLine {
     fn of(lab: &mut ClosedLab) -> Result<Self> {
         let addresses = lab.config().addresses.to_string();
-        let program = tokio::task::block_in_place(pandastack)?;
+        let program = tokio::task::block_in_place(program::path)?;
         Ok(Self { program, data_dir: lab.data_dir().to_owned(), addresses })
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(self.program);
         command.args(["--output", "json", "local", "--addresses", &self.addresses]);
         command.arg("--data-dir").arg(&self.data_dir).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

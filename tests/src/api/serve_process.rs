@@ -2,9 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,31 +13,12 @@ use crate::api::KEY;
 use crate::api::client::Client;
 use crate::lab::ClosedLab;
 use crate::leftovers::os::signal_process;
-use crate::{cache, command, wait};
+use crate::{cache, program, wait};
 
 /// How long it may take until it serves, on a busy host.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take to end when told to.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
-
-static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-
-/// The program, built from the sources as they are.
-pub fn program() -> Result<&'static Path> {
-    if let Some(program) = PROGRAM.get() {
-        return Ok(program);
-    }
-    let build = cache::build_directory()?;
-    let target = build.parent().context("the build is in no directory")?;
-    // `cargo test -p tests` builds this package's programs only.
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-    let arguments = ["build", "--quiet", "--locked", "--package", "pandastack", "--manifest-path"];
-    let mut arguments: Vec<_> = arguments.iter().map(|text| (*text).into()).collect();
-    arguments.extend([manifest.into_os_string(), "--target-dir".into(), target.as_os_str().to_owned()]);
-    command::run(&cargo, &arguments).context("build the program")?;
-    Ok(PROGRAM.get_or_init(|| target.join("debug/pandastack")))
-}
 
 /// A server in a process of its own. Killed when dropped; its machines are left to whoever owns the data directory.
 pub struct ServeProcess {
@@ -50,7 +29,7 @@ pub struct ServeProcess {
 impl ServeProcess {
     /// Starts it on a data directory, on a port of its own, and waits until it is healthy.
     pub async fn start(lab: &mut ClosedLab, options: &[&str]) -> Result<Self> {
-        let program = tokio::task::block_in_place(program)?;
+        let program = tokio::task::block_in_place(program::path)?;
         // Found once for all data directories of the test runs.
         let probe = lab.data_dir().join("host-probe.json");
         if !probe.exists() {

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tests::api::TEMPLATE;
 use tests::{in_api, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -41,9 +42,12 @@ fn a_directory_becomes_a_template() -> Result<()> {
             cli.fails(1, &["template", "build", "--name", "cli-bad", "-f", "nonesuch", "context"]).await?;
         ensure!(said.contains("error: read nonesuch"), "{said}");
         let builds = cli.json(&["template", "builds"]).await?;
-        let failed = builds[0]["id"].as_str().context("no build")?;
-        ensure!(builds[0]["status"] == "failed" && builds[0]["name"] == "cli-bad", "{builds}");
-        ensure!(cli.ok(&["template", "logs", failed]).await?.contains("on the way"));
+        // Other tests build with the same key: the newest build may be theirs.
+        let failed = named(&builds, "cli-bad").context("no build")?;
+        ensure!(failed["status"] == "failed", "{builds}");
+        let id = failed["id"].as_str().context("no id")?;
+        let log = cli.ok(&["template", "logs", id]).await?;
+        ensure!(log.contains("on the way"), "{log}");
         cli.ok(&["template", "delete", "cli-own"]).await?;
         ensure!(cli.fails(1, &["template", "get", "cli-own"]).await?.contains("error: "));
         Ok(())
@@ -77,10 +81,15 @@ fn ctrl_c_cancels_a_build() -> Result<()> {
         ensure!(ended.code() == Some(130), "{ended:?}");
         wait::until_async("the build is cancelled", PATIENCE, async || {
             let builds = cli.json(&["template", "builds"]).await?;
-            let slow = builds.as_array().into_iter().flatten().find(|build| build["name"] == "cli-slow");
-            Ok(slow.is_some_and(|build| build["status"] == "failed" && build["error"] == "cancelled"))
+            Ok(named(&builds, "cli-slow")
+                .is_some_and(|build| build["status"] == "failed" && build["error"] == "cancelled"))
         })
         .await?;
         Ok(())
     })
+}
+
+/// The newest build of a template.
+fn named<'a>(builds: &'a Value, template: &str) -> Option<&'a Value> {
+    builds.as_array()?.iter().find(|build| build["name"] == template)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tests::api::KEY;
-use tests::api::serve_process::program;
+use tests::program;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -64,7 +64,7 @@ impl Cli {
 
     /// A command line, not started; in this program's home.
     pub(crate) fn command(&self, words: &[&str]) -> Result<Command> {
-        let program = tokio::task::block_in_place(program)?;
+        let program = tokio::task::block_in_place(program::path)?;
         let mut command = Command::new(program);
         command.args(words);
         self.furnish(&mut command);

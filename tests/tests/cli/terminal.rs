@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use tests::api::serve_process::program;
+use tests::program;
 use tests::{in_api, wait};
 use tokio::process::{Child, Command};
 
@@ -44,7 +44,7 @@ impl Terminal {
         tcsetwinsize(&ours, size(rows, columns))?;
         // In a session of its own, with this as its terminal.
         let mut command = Command::new("/usr/bin/setsid");
-        command.arg("--ctty").arg(tokio::task::block_in_place(program)?).args(words);
+        command.arg("--ctty").arg(tokio::task::block_in_place(program::path)?).args(words);
         cli.furnish(&mut command);
         let stream = || Ok::<_, anyhow::Error>(Stdio::from(theirs.try_clone()?));
         command.stdin(stream()?).stdout(stream()?).stderr(stream()?);
