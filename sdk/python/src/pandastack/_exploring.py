@@ -108,10 +108,13 @@ def pick(viable: list[BranchOutcome], select: Select) -> BranchOutcome:
     return ranked(viable, select)[0]
 
 
-def ranked(outcomes: list[BranchOutcome], select: Select) -> list[BranchOutcome]:
-    """From best to worst."""
+def ranked(outcomes: list[BranchOutcome], select: Select, require_success: bool = False) -> list[BranchOutcome]:
+    """From best to worst. Where success is required, those that failed come last, whatever their score is."""
     sign = 1.0 if select == "min" else -1.0
-    return sorted(outcomes, key=lambda one: (sign * one.score, one.duration_ms, one.label))
+    return sorted(
+        outcomes,
+        key=lambda one: (require_success and not one.ok, sign * one.score, one.duration_ms, one.label),
+    )
 
 
 def table(outcomes: list[BranchOutcome], winner: Optional[BranchOutcome]) -> str:

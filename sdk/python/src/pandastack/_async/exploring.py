@@ -94,7 +94,7 @@ async def explore(
     result = AsyncExploreResult(
         winner=winner if promote_winner else None,
         winner_outcome=best,
-        outcomes=_exploring.ranked(outcomes, select),
+        outcomes=_exploring.ranked(outcomes, select, require_success),
         tree_id=tree_id,
         errors=errors,
     )

@@ -95,7 +95,7 @@ def explore(
     result = ExploreResult(
         winner=winner if promote_winner else None,
         winner_outcome=best,
-        outcomes=_exploring.ranked(outcomes, select),
+        outcomes=_exploring.ranked(outcomes, select, require_success),
         tree_id=tree_id,
         errors=errors,
     )
