@@ -110,7 +110,8 @@ def test_headers_and_paths(driver: Driver) -> None:
 
 
 def test_where_key_and_address_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server) -> None:
-    for name in ("PANDASTACK_API_KEY", "PANDASTACK_TOKEN", "PANDASTACK_API", "PANDASTACK_API_URL"):
+    variables = ("PANDASTACK_API_KEY", "PANDASTACK_TOKEN", "PANDASTACK_API", "PANDASTACK_API_URL", "XDG_CONFIG_HOME")
+    for name in variables:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -126,6 +127,8 @@ def test_where_key_and_address_come_from(monkeypatch: pytest.MonkeyPatch, tmp_pa
     file.parent.mkdir(parents=True)
     file.write_text('{"token": "pds_file", "api_url": "http://file"}')
     assert told() == ("pds_file", "http://file")
+    assert PandaStack(base_url="http://file/v1/")._transport.config.api_key == "pds_file"
+    assert PandaStack(base_url="http://other")._transport.config.api_key is None
     monkeypatch.setenv("PANDASTACK_TOKEN", "pds_token")
     monkeypatch.setenv("PANDASTACK_API_URL", "http://url")
     assert told() == ("pds_token", "http://url")
@@ -281,6 +284,7 @@ def test_creating(driver: Driver) -> None:
                 volumes=["one", {"name": "two", "read_only": True}],
                 env={"K": "v"},
                 network="none",
+                disk_gb=4,
             )
         )
     assert [one.json for one in driver.server.requests] == [
@@ -294,8 +298,30 @@ def test_creating(driver: Driver) -> None:
             "volumes": [{"name": "one"}, {"name": "two", "read_only": True}],
             "env": {"K": "v"},
             "network": "none",
+            "disk_gb": 4,
         },
     ]
+
+
+def test_the_default_client_takes_arguments_in_the_order_of_earlier_versions(server: Server) -> None:
+    client = pandastack.Client(server.url, "k")
+    assert (client.api_base, client.api_key, client.timeout, client.max_create_retry_seconds) == (server.url, "k", 60.0, 60.0)
+    client.timeout = 5.0
+    pandastack.set_default_client(client)
+    try:
+        server.answers = [Answer(201, {"id": "box"})]
+        pandastack.Sandbox.create("base", None, None, {"a": "b"}, 5)
+        assert server.requests[0].json == {"template": "base", "metadata": {"a": "b"}, "ttl_seconds": 5}
+        server.answers = [Answer(200, [{"name": "base", "label": "Base"}])]
+        assert pandastack.templates.list()[0].label == "Base"
+        server.answers = [Answer(201, {"prefix": "pds_1"})]
+        assert pandastack.tokens.create("mine", 1).prefix == "pds_1"
+        assert server.requests[-1].json == {"label": "mine", "expires_in_days": 1}
+    finally:
+        pandastack.set_default_client(None)
+        client.close()
+    kept = pandastack.Sandbox.from_dict({"id": "box", "memory_mb": 512}, client, persistent=True)
+    assert (kept.id, kept.memory_mb, kept.persistent) == ("box", 512, True)
 
 
 def test_results_display_themselves() -> None:

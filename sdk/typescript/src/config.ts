@@ -47,9 +47,12 @@ export function settings(config: ClientConfig = {}): Settings {
   const url =
     config.baseUrl ?? config.apiUrl ?? environment("PANDASTACK_API") ?? environment("PANDASTACK_API_URL");
   const file = key === undefined || url === undefined ? configFile() : {};
+  const baseUrl = trimmed(url ?? file.baseUrl ?? BASE_URL);
+  // A key that was kept for one server is not shown to another.
+  const sameServer = file.baseUrl === undefined || trimmed(file.baseUrl) === baseUrl;
   return {
-    apiKey: key ?? file.apiKey,
-    baseUrl: trimmed(url ?? file.baseUrl ?? BASE_URL),
+    apiKey: key ?? (sameServer ? file.apiKey : undefined),
+    baseUrl,
     timeoutMs: config.timeoutMs ?? TIMEOUT_MS,
     maxCreateRetrySeconds:
       config.maxCreateRetrySeconds ?? number("PANDASTACK_MAX_CREATE_RETRY_SECONDS") ?? CREATE_RETRY_SECONDS,

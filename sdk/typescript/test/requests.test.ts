@@ -1,6 +1,9 @@
 /** Requests, retries and errors, against a server that answers as it is told. */
 
 import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 
 import {
@@ -129,6 +132,25 @@ test("the environment names the key and the server", () => {
     assert.throws(() => new PandaStack({ baseUrl: "file:///etc" }), TypeError);
   } finally {
     process.env = saved;
+  }
+});
+
+test("a key that is kept for one server is not shown to another", () => {
+  const saved = { ...process.env };
+  const place = mkdtempSync(join(tmpdir(), "pandastack-config-"));
+  try {
+    for (const name of ["PANDASTACK_API_KEY", "PANDASTACK_TOKEN", "PANDASTACK_API", "PANDASTACK_API_URL"]) {
+      delete process.env[name];
+    }
+    process.env["XDG_CONFIG_HOME"] = place;
+    mkdirSync(join(place, "pandastack"));
+    writeFileSync(join(place, "pandastack", "config.json"), '{"token": "pds_file", "api_url": "http://file:1"}');
+    assert.equal(new PandaStack().apiKey, "pds_file");
+    assert.equal(new PandaStack({ baseUrl: "http://file:1/v1/" }).apiKey, "pds_file");
+    assert.equal(new PandaStack({ baseUrl: "http://other:1" }).apiKey, undefined);
+  } finally {
+    process.env = saved;
+    rmSync(place, { recursive: true });
   }
 });
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -10,6 +11,10 @@ use tests::{in_api, run};
 
 use crate::program::Cli;
 
+fn content(file: &Path) -> Result<Value> {
+    Ok(serde_json::from_str(&fs::read_to_string(file)?)?)
+}
+
 #[test]
 fn logging_in_keeps_a_key_that_works() -> Result<()> {
     in_api(async |api| {
@@ -17,13 +22,16 @@ fn logging_in_keeps_a_key_that_works() -> Result<()> {
         let address = format!("http://{}", api.address());
         let refused = cli.with_input(&["auth", "login", "--api", &address], b"pds_wrong\n").await?;
         ensure!(refused.code == 1 && refused.stderr.contains("error: try the key"), "{refused:?}");
-        let file = cli.home().join(".config/pandastack/config.toml");
+        let file = cli.home().join(".config/pandastack/config.json");
         ensure!(!file.exists(), "a key that does not work was kept");
 
         let login = ["auth", "login", "--name", "here", "--api", &address];
         let done = cli.with_input(&login, format!("{KEY}\n").as_bytes()).await?;
         ensure!(done.code == 0 && !done.stderr.contains(KEY), "{done:?}");
         ensure!(fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others may read the key");
+        // Where the SDKs look too.
+        let kept = content(&file)?;
+        ensure!(kept["token"] == KEY && kept["api_url"] == address.as_str(), "{kept}");
         let status = cli.json(&["auth", "status"]).await?;
         ensure!(status["context"] == "here" && status["api"] == address.as_str(), "{status}");
         ensure!(!status.to_string().contains(KEY), "the key is shown: {status}");
@@ -55,9 +63,8 @@ fn logging_in_keeps_a_key_that_works() -> Result<()> {
         cli.ok(&["auth", "logout"]).await?;
         let said = cli.fails(1, &["sandbox", "list"]).await?;
         ensure!(said.contains("hint: pandastack auth login"), "{said}");
-        ensure!(
-            !fs::read_to_string(&file)?.contains("pds_0123456789abcdef0123456789abcdef\"\n[contexts.here]")
-        );
+        let kept = content(&file)?;
+        ensure!(kept["token"].is_null() && kept["contexts"]["here"]["api_key"].is_null(), "{kept}");
         cli.ok(&["context", "delete", "again"]).await?;
         ensure!(!fs::read_to_string(&file)?.contains(KEY), "a forgotten key is still in the file");
         Ok(())

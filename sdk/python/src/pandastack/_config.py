@@ -54,16 +54,15 @@ def resolve(
     """Fills in what the arguments leave open."""
     env = os.environ.get
     file = _read_file()
-    key = (
-        api_key
-        if api_key is not None
-        else env("PANDASTACK_API_KEY") or env("PANDASTACK_TOKEN") or file.get("token") or file.get("api_key")
-    )
     base = (
         base_url
         if base_url is not None
         else env("PANDASTACK_API") or env("PANDASTACK_API_URL") or file.get("api_url") or DEFAULT_BASE_URL
     )
+    key = api_key if api_key is not None else env("PANDASTACK_API_KEY") or env("PANDASTACK_TOKEN")
+    # A key that was kept for one server is not shown to another.
+    if not key and api_key is None and _same_server(base, file.get("api_url", base)):
+        key = file.get("token") or file.get("api_key")
     base = base.rstrip("/")
     parts = urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -96,6 +95,10 @@ def _create_budget(explicit: Optional[float]) -> float:
     return float(explicit)
 
 
+def _same_server(one: str, other: str) -> bool:
+    return one.rstrip("/").removesuffix("/v1") == other.rstrip("/").removesuffix("/v1")
+
+
 def _seconds(name: str, default: float) -> float:
     """Seconds from the environment. What makes no sense there is said and passed over, so that it breaks no program."""
     raw = os.environ.get(name, "").strip()
@@ -113,7 +116,8 @@ def _seconds(name: str, default: float) -> float:
 
 def _read_file() -> dict[str, str]:
     try:
-        path = Path.home() / ".config" / "pandastack" / "config.json"
+        home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        path = Path(home) / "pandastack" / "config.json"
         data = as_object(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RuntimeError):
         return {}
