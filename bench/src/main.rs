@@ -15,6 +15,7 @@ mod samples;
 mod service;
 mod setup;
 mod sleep;
+mod templates;
 
 use std::path::PathBuf;
 
@@ -64,6 +65,8 @@ enum Instead {
     Blocks(blocks::Blocks),
     /// What the HTTP service adds to the node library.
     Service(service::Service),
+    /// What each template costs: making, baking, its size, restoring.
+    Templates(templates::Templates),
 }
 
 #[tokio::main]
@@ -78,6 +81,12 @@ async fn main() -> anyhow::Result<()> {
         let measured = service::measure(&bench, &arguments.template, service).await;
         bench.close().await;
         return write(&arguments, &json!({ "host": host::host_facts(), "service": measured? }));
+    }
+    if let Some(Instead::Templates(options)) = &arguments.instead {
+        let node = setup::open_node(&arguments, 0).await?.node;
+        let measured = templates::measure(&node, &arguments.data_dir, options).await;
+        setup::close_node(node).await;
+        return write(&arguments, &json!({ "host": host::host_facts(), "templates": measured? }));
     }
     if let Some(Instead::Blocks(blocks)) = &arguments.instead {
         let bench = Bench::open(&arguments, 0).await?;

@@ -1,6 +1,6 @@
 //! A node to measure.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -25,35 +25,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn open(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<Self> {
-        let programs = Programs::default();
-        let qemu = programs.qemu().context("find qemu-system-x86_64")?;
-        let mut config = NodeConfig::new(&arguments.data_dir);
-        config.machines_waiting = machines_waiting;
-        std::fs::create_dir_all(&arguments.data_dir).context("make the data directory")?;
-        let probed = host::probe(&ProbeSettings {
-            programs,
-            cache: Some(arguments.data_dir.join("host-probe.json")),
-            freshness: Freshness::UseCache,
-            deadlines: Deadlines::default(),
-        })?;
-        let choice = host::choose(EngineSetting::Auto, &host::classify(&probed.probe), Some(&probed.probe));
-        let accelerator = match choice.engine {
-            host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
-            _ => Accelerator::Tcg,
-        };
-        let program = qemu.clone();
-        let make_engine = |jails: &std::path::Path| {
-            let config = QemuConfig {
-                program,
-                firmware: FIRMWARE.into(),
-                accelerator,
-                host_cpu: host::cpu_identity().map_or_else(|_| "unknown".to_owned(), |cpu| cpu.flags_digest),
-                tsc_khz: host::tsc_khz().khz,
-                jail_roots: jails.to_owned(),
-            };
-            Ok(Arc::new(QemuEngine::open(config)?) as Arc<dyn Engine>)
-        };
-        let node = Node::open(config, make_engine).await.context("open a node")?;
+        let OpenNode { node, qemu, accelerator } = open_node(arguments, machines_waiting).await?;
         let spec = image::template::find(&arguments.template)
             .with_context(|| format!("there is no template {}", arguments.template))?;
         say(&format!("preparing template {}", spec.name));
@@ -68,15 +40,65 @@ impl Bench {
 
     /// Where the template's files are.
     pub(crate) fn template_file(&self, name: &str) -> PathBuf {
-        self.data_dir.join("pool/snapshots").join(self.template.as_str()).join(name)
+        snapshot_directory(&self.data_dir, &self.template).join(name)
     }
 
     pub(crate) async fn close(self) {
-        for sandbox in self.node.sandboxes() {
-            if let Err(error) = sandbox.delete().await {
-                say(&format!("could not remove {}: {error}", sandbox.id()));
-            }
-        }
-        self.node.close().await;
+        close_node(self.node).await;
     }
+}
+
+/// A node, and what its machines run with.
+pub(crate) struct OpenNode {
+    pub(crate) node: Node,
+    pub(crate) qemu: PathBuf,
+    pub(crate) accelerator: Accelerator,
+}
+
+pub(crate) async fn open_node(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<OpenNode> {
+    let programs = Programs::default();
+    let qemu = programs.qemu().context("find qemu-system-x86_64")?;
+    let mut config = NodeConfig::new(&arguments.data_dir);
+    config.machines_waiting = machines_waiting;
+    std::fs::create_dir_all(&arguments.data_dir).context("make the data directory")?;
+    let probed = host::probe(&ProbeSettings {
+        programs,
+        cache: Some(arguments.data_dir.join("host-probe.json")),
+        freshness: Freshness::UseCache,
+        deadlines: Deadlines::default(),
+    })?;
+    let choice = host::choose(EngineSetting::Auto, &host::classify(&probed.probe), Some(&probed.probe));
+    let accelerator = match choice.engine {
+        host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
+        _ => Accelerator::Tcg,
+    };
+    let program = qemu.clone();
+    let make_engine = |jails: &std::path::Path| {
+        let config = QemuConfig {
+            program,
+            firmware: FIRMWARE.into(),
+            accelerator,
+            host_cpu: host::cpu_identity().map_or_else(|_| "unknown".to_owned(), |cpu| cpu.flags_digest),
+            tsc_khz: host::tsc_khz().khz,
+            jail_roots: jails.to_owned(),
+        };
+        Ok(Arc::new(QemuEngine::open(config)?) as Arc<dyn Engine>)
+    };
+    let node = Node::open(config, make_engine).await.context("open a node")?;
+    Ok(OpenNode { node, qemu, accelerator })
+}
+
+/// Removes its sandboxes and ends it.
+pub(crate) async fn close_node(node: Node) {
+    for sandbox in node.sandboxes() {
+        if let Err(error) = sandbox.delete().await {
+            say(&format!("could not remove {}: {error}", sandbox.id()));
+        }
+    }
+    node.close().await;
+}
+
+/// Where a snapshot's files are.
+pub(crate) fn snapshot_directory(data_dir: &Path, id: &SnapshotId) -> PathBuf {
+    data_dir.join("pool/snapshots").join(id.as_str())
 }
