@@ -1,0 +1,68 @@
+"""Data analysis: a CSV file goes in, a table and a plot come out.
+
+pandas and matplotlib run in a code context of the template `code-interpreter`. What a cell shows comes back in the forms that
+notebooks understand, so a table is there as text and as HTML, a plot as a PNG.
+
+    pip install pandastack
+    export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_…
+    python data_analysis.py [SALES.csv] [OUTPUT_DIRECTORY]
+"""
+
+import base64
+import sys
+from pathlib import Path
+
+from pandastack import CodeContext, Execution, PandaStack
+
+LOAD = """
+import pandas as pd
+sales = pd.read_csv("/root/sales.csv", parse_dates=["date"])
+sales["revenue"] = sales.units * sales.price
+len(sales)
+"""
+
+SUMMARISE = """
+by_month = sales.groupby([sales.date.dt.strftime("%Y-%m").rename("month"), "product"]).revenue.sum().unstack()
+by_month
+"""
+
+PLOT = """
+import matplotlib.pyplot as plt
+by_month.plot.bar(stacked=True, figsize=(6, 4), ylabel="revenue", title="Revenue by month", rot=0)
+plt.tight_layout()
+plt.show()
+"""
+
+
+def run(context: CodeContext, code: str) -> Execution:
+    """Runs a cell, of which everything is expected to go well."""
+    ran = context.run_code(code, timeout_seconds=120)
+    if ran.error:
+        raise SystemExit(ran.error)
+    return ran
+
+
+def main(data: Path, output: Path) -> None:
+    """Analyses a file."""
+    output.mkdir(parents=True, exist_ok=True)
+    with (
+        PandaStack() as client,
+        client.sandboxes.create(template="code-interpreter", ttl_seconds=600) as sandbox,
+        sandbox.create_code_context() as context,
+    ):
+        sandbox.files.upload(data, "/root/sales.csv")
+        print(f"{run(context, LOAD).text} sales")
+
+        table = run(context, SUMMARISE)  # Goes on with what the cell before has defined.
+        print(table.text)
+        (output / "revenue.html").write_text(table.html)
+
+        plot = run(context, PLOT)
+        (output / "revenue.png").write_bytes(base64.b64decode(plot.png))
+    for name in ("revenue.html", "revenue.png"):
+        print(f"wrote {output / name}, {(output / name).stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    given = [Path(one) for one in sys.argv[1:]] + [None, None]
+    main(given[0] or Path(__file__).parent / "sales.csv", given[1] or Path("."))
