@@ -152,6 +152,15 @@ def test_builds(driver: Driver, waits: list[float], tmp_path: Path, monkeypatch:
         driver.run(lambda c: c.templates.build("t", tmp_path / "Dockerfile"))
     with pytest.raises(ValueError, match="not both"):
         driver.run(lambda c: c.templates.build("t"))
+    said = Answer(200, b"data: one\n\ndata: two\n\nevent: done\ndata: end\n\n", {"Content-Type": "text/event-stream"})
+    driver.server.answers = [queued, said, done]
+    driver.server.requests.clear()
+    lines: list[str] = []
+    assert driver.run(lambda c: c.templates.push("t", tmp_path / "Dockerfile", platform="linux/amd64", on_log=lines.append)).is_done
+    assert lines == ["one", "two"]
+    assert b'name="src/a.txt"; filename="src/a.txt"' in driver.server.requests[0].body
+    driver.server.answers = [queued]
+    assert driver.run(lambda c: c.templates.push("t", tmp_path / "Dockerfile", wait=False)).status == "queued"
 
 
 def test_logs_of_builds_end(driver: Driver) -> None:

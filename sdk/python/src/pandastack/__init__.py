@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from . import sandbox as sandbox  # So that `pandastack.sandbox` is there, as in earlier versions.
+# So that `pandastack.sandbox` and the like are there, as in earlier versions.
+from . import apps, databases, functions, sandbox, schedules, snapshots, templates, tokens, volumes  # noqa: F401
 from ._async.apps import AsyncApps
 from ._async.builds import AsyncTemplates
 from ._async.client import AsyncPandaStack

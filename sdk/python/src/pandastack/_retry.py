@@ -23,10 +23,10 @@ ECHO_METHODS = frozenset({"GET", "HEAD", "DELETE"})
 ECHO_DELAY = 0.2
 
 CREATE_BUDGET = 60.0
-_CREATE_CAP_FIRST = 1.0
-_CREATE_CAP_MOST = 15.0
-_CREATE_SHORTENED_LEAST = 1.0
-_CREATE_507_LEAST = 0.5
+CREATE_CAP_FIRST = 1.0
+CREATE_CAP_MOST = 15.0
+CREATE_SHORTENED_LEAST = 1.0
+CREATE_507_LEAST = 0.5
 
 WARM_UP_BUDGET = 20.0
 WARM_UP_DELAY_FIRST = 0.5
@@ -87,12 +87,12 @@ def create_delay(
     remaining = budget - elapsed
     floor = after or 0.0
     if error.status == 507:
-        floor = max(floor, _CREATE_507_LEAST)
+        floor = max(floor, CREATE_507_LEAST)
     if remaining <= 0 or floor > remaining:
         return None
-    delay = floor + uniform(0.0, min(_CREATE_CAP_MOST, _CREATE_CAP_FIRST * 2.0 ** min(attempt, 30)))
+    delay = floor + uniform(0.0, min(CREATE_CAP_MOST, CREATE_CAP_FIRST * 2.0 ** min(attempt, 30)))
     if delay > remaining:
-        return remaining if remaining >= max(floor, _CREATE_SHORTENED_LEAST) else None
+        return remaining if remaining >= max(floor, CREATE_SHORTENED_LEAST) else None
     return delay
 
 

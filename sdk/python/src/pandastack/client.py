@@ -5,12 +5,28 @@ from __future__ import annotations
 from typing import Callable, Optional
 
 from ._config import DEFAULT_BASE_URL as DEFAULT_API_URL
+from ._retry import CREATE_507_LEAST as CREATE_RETRY_507_MIN_DELAY_SECONDS
+from ._retry import CREATE_BUDGET as DEFAULT_MAX_CREATE_RETRY_SECONDS
+from ._retry import CREATE_CAP_FIRST as CREATE_RETRY_INITIAL_DELAY_SECONDS
+from ._retry import CREATE_CAP_MOST as CREATE_RETRY_MAX_DELAY_SECONDS
+from ._retry import CREATE_SHORTENED_LEAST as CREATE_RETRY_MIN_SHORTENED_DELAY_SECONDS
 from ._retry import CreateRetryEvent
 from ._runtime_sync import CancelEvent
 from ._sync.client import PandaStack
 from ._sync.resources import Sandboxes as SandboxAPI
 
-__all__ = ["DEFAULT_API_URL", "CancelEvent", "Client", "CreateRetryEvent", "SandboxAPI"]
+__all__ = [
+    "CREATE_RETRY_507_MIN_DELAY_SECONDS",
+    "CREATE_RETRY_INITIAL_DELAY_SECONDS",
+    "CREATE_RETRY_MAX_DELAY_SECONDS",
+    "CREATE_RETRY_MIN_SHORTENED_DELAY_SECONDS",
+    "DEFAULT_API_URL",
+    "DEFAULT_MAX_CREATE_RETRY_SECONDS",
+    "CancelEvent",
+    "Client",
+    "CreateRetryEvent",
+    "SandboxAPI",
+]
 
 
 class Client(PandaStack):
@@ -32,3 +48,8 @@ class Client(PandaStack):
             max_create_retry_seconds=max_create_retry_seconds,
             on_create_retry=on_create_retry,
         )
+
+    @property
+    def api_base(self) -> str:
+        """The same as ``api_url``."""
+        return self.base_url

@@ -352,6 +352,11 @@ class Template(Model):
     #: Only when one template is asked for.
     size_on_disk: Optional[TemplateSize] = None
     meta: Optional[TemplateMeta] = None
+    #: What a catalogue says of it, on servers that have one.
+    label: Optional[str] = None
+    description: Optional[str] = None
+    category: Optional[str] = None
+    base: Optional[str] = None
 
 
 @dataclass(frozen=True)

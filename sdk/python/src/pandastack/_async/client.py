@@ -84,6 +84,34 @@ class AsyncPandaStack:
         """The same."""
         return self.base_url
 
+    @property
+    def api_key(self) -> Optional[str]:
+        """The key, where one was found."""
+        return self._transport.config.api_key
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until an answer is given up."""
+        return self._transport.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._transport.timeout = seconds
+
+    @property
+    def max_create_retry_seconds(self) -> float:
+        """How long creating and forking ask again when there is no room."""
+        return self._transport.config.create_budget
+
+    @property
+    def on_create_retry(self) -> Optional[Callable[[CreateRetryEvent], object]]:
+        """Called before each time."""
+        return self._transport.on_create_retry
+
+    @on_create_retry.setter
+    def on_create_retry(self, callback: Optional[Callable[[CreateRetryEvent], object]]) -> None:
+        self._transport.on_create_retry = callback
+
     async def me(self) -> Me:
         """Who is calling."""
         return Me.from_dict(await self._transport.request("GET", "/me"))

@@ -39,6 +39,7 @@ class AsyncSandboxes:
         *,
         env: Optional[Mapping[str, str]] = None,
         network: Optional[str] = None,
+        disk_gb: Optional[int] = None,
         cancel: Optional[CancelEvent] = None,
     ) -> AsyncSandbox:
         """Makes a sandbox. When this returns it takes commands.
@@ -56,6 +57,7 @@ class AsyncSandboxes:
         :param volumes: volumes to attach, as ``/dev/vdb``, ``/dev/vdc``, …: names, or ``{"name": …, "read_only": True}``.
         :param env: variables of every command.
         :param network: ``"none"`` or ``"all"``.
+        :param disk_gb: size of its root disk in GiB, at least that of what it starts from; the same when absent.
         :param cancel: an event that, once set, ends the asking with :class:`CreateCancelled`.
         """
         if cpu is not None or memory_mb is not None:
@@ -64,7 +66,7 @@ class AsyncSandboxes:
         if from_snapshot is not None:
             body["from_snapshot"] = from_snapshot
         if template is not None or from_snapshot is None:
-            body["template"] = template or DEFAULT_TEMPLATE
+            body["template"] = template or AsyncSandbox.default_template
         if ttl_seconds is not None:
             body["ttl_seconds"] = ttl_seconds
         if persistent:
@@ -77,6 +79,8 @@ class AsyncSandboxes:
             body["env"] = dict(env)
         if network is not None:
             body["network"] = network
+        if disk_gb is not None:
+            body["disk_gb"] = disk_gb
         return self._sandbox(await self._transport.create("/sandboxes", body, cancel=cancel))
 
     async def list(self) -> List[AsyncSandbox]:
@@ -211,7 +215,3 @@ class AsyncTokens:
     async def revoke(self, prefix: str) -> None:
         """Makes a key useless."""
         await self._transport.request("DELETE", f"/me/tokens/{segment(prefix)}")
-
-
-#: What a sandbox is made from when nothing is said.
-DEFAULT_TEMPLATE = "code-interpreter"

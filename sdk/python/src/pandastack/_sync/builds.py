@@ -131,6 +131,47 @@ class Templates:
             raise ValueError("either dockerfile_path or rootfs_tar, and not both")
         return self.wait_for_build(started.id, poll_interval=poll_interval, timeout_seconds=timeout_seconds)
 
+    def push(
+        self,
+        name: str,
+        dockerfile: LocalPath = "Dockerfile",
+        *,
+        context: Optional[LocalPath] = None,
+        size_mb: int = 1024,
+        cpu: Optional[int] = None,
+        memory_mb: Optional[int] = None,
+        kernel: Optional[str] = None,
+        on_log: Optional[Callable[[str], object]] = None,
+        wait: bool = True,
+        replace: bool = False,
+        platform: Optional[str] = None,
+        build_id: Optional[str] = None,
+        region: Optional[str] = None,
+        project: Optional[str] = None,
+        repo: Optional[str] = None,
+    ) -> TemplateBuild:
+        """Makes a template of a Dockerfile and the files beside it, and waits for it.
+
+        The server builds it: no image goes through a registry, and nothing but this package is needed here. ``platform``,
+        ``build_id``, ``region``, ``project`` and ``repo`` said where that image went. They are taken and mean nothing.
+
+        :param dockerfile: its path.
+        :param context: a directory whose files ``COPY`` and ``ADD`` can use; the Dockerfile's own when absent.
+        :param on_log: called with every line that the build says.
+        :param wait: without it the build is only started.
+        :raises TemplateBuildError: when it fails.
+        """
+        path = Path(dockerfile)
+        form = {"dockerfile": in_thread(lambda: path.read_text(encoding="utf-8"))}
+        folder = path.parent if context is None else context
+        parts = in_thread(lambda: context_parts(folder))
+        started = self._build(name, form, parts, size_mb, cpu, memory_mb, kernel, replace)
+        if not wait:
+            return started
+        for line in self.build_logs(started.id):
+            call(on_log, line)
+        return self.wait_for_build(started.id)
+
     def builds(self) -> List[TemplateBuild]:
         """All builds, newest first."""
         return [TemplateBuild.from_dict(one) for one in items(self._transport.request("GET", "/templates/builds"))]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Union
 
 import httpx
 
@@ -39,6 +39,7 @@ from .transport import STREAM_TIMEOUT
 
 if TYPE_CHECKING:
     from .client import PandaStack
+    from .resources import VolumeRequest
 
 
 class Sandbox:
@@ -51,6 +52,9 @@ class Sandbox:
     Within ``with`` it is deleted at the end, unless it is persistent. Its fields (``status``, ``metadata``, …) are as
     the server last described them; :meth:`refresh` asks again.
     """
+
+    #: What a sandbox is made from when nothing is named.
+    default_template: ClassVar[str] = "code-interpreter"
 
     def __init__(self, client: PandaStack, info: SandboxInfo) -> None:
         self._client = client
@@ -67,9 +71,42 @@ class Sandbox:
         self.commands = SandboxCommands(self)
 
     @classmethod
-    def create(cls, *args: Any, **options: Any) -> Sandbox:
-        """Makes a sandbox with the default client. Arguments as for ``client.sandboxes.create``."""
-        return get_default_client().sandboxes.create(*args, **options)
+    def from_dict(cls, data: Any, client: PandaStack, persistent: bool = False) -> Sandbox:
+        """A sandbox from decoded JSON, such as another program kept. Asks nobody."""
+        return cls(client, SandboxInfo.from_dict({"persistent": persistent, **as_object(data)}))
+
+    @classmethod
+    def create(
+        cls,
+        template: Optional[str] = None,
+        cpu: Optional[int] = None,
+        memory_mb: Optional[int] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        ttl_seconds: Optional[int] = None,
+        persistent: bool = False,
+        from_snapshot: Optional[str] = None,
+        volumes: Optional[Sequence[VolumeRequest]] = None,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        network: Optional[str] = None,
+        disk_gb: Optional[int] = None,
+        cancel: Optional[CancelEvent] = None,
+    ) -> Sandbox:
+        """Makes a sandbox with the default client. Arguments as for ``client.sandboxes.create``, in an order of their own."""
+        return get_default_client().sandboxes.create(
+            template,
+            cpu,
+            memory_mb,
+            ttl_seconds,
+            persistent,
+            metadata,
+            from_snapshot,
+            volumes,
+            env=env,
+            network=network,
+            disk_gb=disk_gb,
+            cancel=cancel,
+        )
 
     @classmethod
     def list(cls) -> List[Sandbox]:

@@ -60,7 +60,7 @@ class Transport:
     ) -> None:
         self.config = config
         self.timeout = timeout
-        self._on_create_retry = on_create_retry
+        self.on_create_retry = on_create_retry
         self._own = http_client is None
         self._http = http_client if http_client is not None else httpx.Client()
 
@@ -126,8 +126,8 @@ class Transport:
             if cancel is not None and cancel.is_set():
                 raise CreateCancelled("cancelled after a refusal") from refusal
             _log.info("no room (%s); asking again in %.1f s", event.error, event.delay_seconds)
-            if self._on_create_retry is not None:
-                self._on_create_retry(event)
+            if self.on_create_retry is not None:
+                self.on_create_retry(event)
             if wait_cancelled(cancel, event.delay_seconds):
                 raise CreateCancelled("cancelled while waiting for room") from refusal
 
