@@ -60,6 +60,7 @@ export {
   type TemplateBuild,
   type TemplateBuildOptions,
   type TemplateDockerfileBuildOptions,
+  type TemplateInfo,
   type TemplateRegisterOptions,
 } from "./templates.js";
 export { AppsAPI, AppsAPI as AppsNamespace } from "./apps.js";
@@ -125,7 +126,6 @@ export type {
   SandboxStatus,
   SignalName,
   SnapshotInfo,
-  TemplateInfo,
   TokenInfo,
   VersionInfo,
   VolumeInfo,

@@ -135,6 +135,11 @@ export class Sandbox {
     return (await clientOf(config)).sandboxes.get(id);
   }
 
+  /** A sandbox from what was kept of it. Asks nobody. */
+  static fromInfo(info: Partial<SandboxInfo> & { readonly id: string }, client: Client): Sandbox {
+    return client.sandboxes.fromInfo(info);
+  }
+
   /** Its id. */
   get id(): string {
     return this.#info.id;

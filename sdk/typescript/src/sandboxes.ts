@@ -4,7 +4,7 @@ import type { Client } from "./client.js";
 import type { CreateSandbox, NetworkMode, SandboxInfo } from "./generated.js";
 import { Sandbox } from "./sandbox.js";
 import { at, MOVE_TIMEOUT_MS, type Transport } from "./transport.js";
-import { listIn, view, type Whole } from "./view.js";
+import { listIn, snakeCase, view, type Whole } from "./view.js";
 
 /** How a sandbox is made. */
 export interface SandboxCreateOptions {
@@ -92,6 +92,11 @@ export class SandboxesAPI {
   /** One of them. Looking does not wake it. */
   async get(id: string): Promise<Sandbox> {
     return this.#made(await this.#transport.request("GET", at("sandboxes", id)));
+  }
+
+  /** One from what was kept of it, such as by another program. Asks nobody: see `refresh`. */
+  fromInfo(info: Partial<SandboxInfo> & { readonly id: string }): Sandbox {
+    return this.#made(snakeCase(info));
   }
 
   /** Deletes one, with everything in it. */

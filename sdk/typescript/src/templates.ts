@@ -1,10 +1,22 @@
 /** Templates: what sandboxes are made from. */
 
 import { NotFoundError, PandaStackError, TemplateBuildError } from "./errors.js";
-import type { TemplateInfo } from "./generated.js";
+import type { TemplateInfo as TemplateOfServer } from "./generated.js";
 import { builtin } from "./node.js";
 import { at, pause, type Transport } from "./transport.js";
 import { listIn, view } from "./view.js";
+
+/** A template. */
+export interface TemplateInfo extends TemplateOfServer {
+  /** What a catalogue calls it, on servers that have one. */
+  readonly label?: string;
+  /** What a catalogue says of it. */
+  readonly description?: string;
+  /** Where a catalogue lists it. */
+  readonly category?: string;
+  /** What it was made on top of. */
+  readonly base?: string;
+}
 
 /** A template that is being built, or was. */
 export interface TemplateBuild {

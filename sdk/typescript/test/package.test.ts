@@ -70,7 +70,11 @@ test("everything that release 0.9 had is there", async () => {
   };
   for (const [member, names] of Object.entries(METHODS)) has((client as never)[member], names);
   has(client, "me request");
-  has(sdk.Sandbox, "create list get");
+  has(sdk.Sandbox, "create list get fromInfo");
+  for (const info of [{ id: "box", memory_mb: 512 }, { id: "box", memoryMb: 512 }]) {
+    const kept = sdk.Sandbox.fromInfo(info, client);
+    assert.deepEqual([kept.id, kept.info.memoryMb, kept.info.memory_mb], ["box", 512, 512]);
+  }
   await serving(
     (_, response) => json(response, 200, sandboxBody()),
     async ({ client }) => {
