@@ -17,6 +17,7 @@ pub mod guest;
 pub mod kept_images;
 pub mod lab;
 pub mod leftovers;
+pub mod packed;
 pub mod program;
 pub mod published;
 pub mod registry;

@@ -78,8 +78,14 @@ pub async fn node() -> Result<PathBuf> {
         output(&mut npm, INSTALL_PATIENCE).await.map(drop)
     })
     .await?;
+    copy_scripts(&directory)?;
+    Ok(directory)
+}
+
+/// Copies the scripts that import npm packages to where those are installed.
+pub fn copy_scripts(directory: &Path) -> Result<()> {
     for script in ["sandboxes.mjs", "command_line.mjs", "templates.mjs"] {
         fs::copy(scripts().join(script), directory.join(script))?;
     }
-    Ok(directory)
+    Ok(())
 }
