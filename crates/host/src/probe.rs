@@ -85,6 +85,20 @@ pub struct Deadlines {
     pub tcg: Duration,
 }
 
+/// How often as long as under TCG a guest may take under KVM. On hardware it is quicker; what interprets takes a hundred times as
+/// long.
+const KVM_TO_TCG: u32 = 2;
+
+impl Deadlines {
+    /// The time under KVM: longer on a host so slow, or so busy, that TCG took long too.
+    fn kvm_after(&self, tcg: &Boot) -> Duration {
+        match tcg.passed() {
+            true => self.kvm.max(Duration::from_millis(tcg.elapsed_ms) * KVM_TO_TCG),
+            false => self.kvm,
+        }
+    }
+}
+
 impl Default for Deadlines {
     fn default() -> Deadlines {
         Deadlines { kvm: Duration::from_secs(5), tcg: Duration::from_secs(30) }
@@ -113,7 +127,7 @@ pub fn probe(settings: &ProbeSettings) -> Result<Probed, QemuError> {
     }
     let tcg = boot::boot(&qemu.path, Accelerator::Tcg, settings.deadlines.tcg);
     let kvm = match &device {
-        KvmDevice::Opens => boot::boot(&qemu.path, Accelerator::Kvm, settings.deadlines.kvm),
+        KvmDevice::Opens => boot::boot(&qemu.path, Accelerator::Kvm, settings.deadlines.kvm_after(&tcg)),
         KvmDevice::Absent => Boot::not_tried("there is no /dev/kvm"),
         KvmDevice::Refused { reason } => Boot::not_tried(format!("/dev/kvm could not be opened: {reason}")),
     };
@@ -188,6 +202,15 @@ pub(crate) mod tests {
             tcg: boot(tcg),
             probed_at_unix_ms: 1_700_000_000_000,
         }
+    }
+
+    #[test]
+    fn a_slow_host_gets_more_time() {
+        let took = |outcome, elapsed_ms| Boot { outcome, elapsed_ms, detail: String::new() };
+        let deadlines = Deadlines::default();
+        assert_eq!(deadlines.kvm_after(&took(PASSED, 200)), deadlines.kvm);
+        assert_eq!(deadlines.kvm_after(&took(PASSED, 7000)), Duration::from_secs(14));
+        assert_eq!(deadlines.kvm_after(&took(FAILED, 30_000)), deadlines.kvm);
     }
 
     #[test]
