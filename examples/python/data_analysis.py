@@ -28,7 +28,8 @@ by_month
 
 PLOT = """
 import matplotlib.pyplot as plt
-by_month.plot.bar(stacked=True, figsize=(6, 4), ylabel="revenue", title="Revenue by month", rot=0)
+axes = by_month.plot.bar(stacked=True, figsize=(7, 4), ylabel="revenue", title="Revenue by month", rot=0)
+axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.tight_layout()
 plt.show()
 """
