@@ -1,0 +1,170 @@
+//! Everything that the documentation tells people to type, typed: each block of each document against a real server.
+//!
+//! Blocks of one document share a directory, a server and, within a language, their variables. See `document.rs` for what blocks
+//! there are. `reference.rs` makes the reference from the sources and compares it with the one that is kept.
+
+mod clients;
+mod command_line;
+mod document;
+mod follower;
+mod http;
+mod language;
+mod reference;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use image::template::{TemplateSpec, base, code_interpreter};
+use tests::api::KEY;
+use tests::api::serve_process::ServeProcess;
+use tests::{Lab, LabSettings, kept_images, run_for};
+
+use crate::clients::{Clients, tree};
+use crate::document::{Kind, blocks, fits, program};
+use crate::follower::Follower;
+use crate::language::Language;
+
+/// How long one document may take; the first run makes images of more than a gigabyte.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Blocks that are shown and not run: the document, how the block begins, why.
+const NOT_RUN: &[(&str, &str, &str)] = &[
+    ("README.md", "scripts/demo", "sets up the host and tests everything, this test included"),
+    (
+        "README.md",
+        "cargo build --release",
+        "builds and serves; the test has a program and a server of its own",
+    ),
+    ("README.md", "export PANDASTACK_API=", "the server of the test is elsewhere and has another key"),
+    (
+        "README.md",
+        "id=$(pandastack local create)",
+        "owns the data directory, which the server of the test does",
+    ),
+    ("README.md", "crates/domain ", "a picture of the tree"),
+    ("docs/quickstart.md", "scripts/setup", "changes the host"),
+    (
+        "docs/quickstart.md",
+        "export PANDASTACK_API=",
+        "the server of the test is elsewhere and has another key",
+    ),
+    ("docs/quickstart.md", "pip install", "installs the tree's client by its path; tests/packages does that"),
+    ("docs/quickstart.md", "npm install", "installs the tree's client by its path; tests/packages does that"),
+    ("docs/cli.md", "pandastack auth login", "asks for a key on a terminal"),
+    ("docs/cli.md", "{", "a file, not a program"),
+    ("docs/cli.md", "pandastack sandbox ssh", "needs a terminal"),
+    ("docs/cli.md", "pandastack template build", "needs a registry and files of one's own"),
+    ("docs/guides/templates.md", "pandastack template build", "needs a registry and files of one's own"),
+    ("docs/guides/networking.md", "pandastack serve", "opens a network of the host"),
+    ("docs/guides/networking.md", "id=$(pandastack sandbox create --network all", "needs an uplink"),
+    ("docs/guides/previews.md", "pandastack serve", "needs a domain"),
+];
+
+/// Follows a document, which may use these templates and `minimal`.
+fn follow(name: &'static str, templates: &[TemplateSpec]) -> Result<()> {
+    run_for(PATIENCE, async || {
+        let text = std::fs::read_to_string(tree().join(name)).with_context(|| format!("read {name}"))?;
+        let blocks = blocks(&text).with_context(|| name)?;
+        let clients = Clients::get().await?;
+        let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("guides") };
+        let lab = Lab::open(settings).await?;
+        kept_images::bake(&lab, templates).await?;
+        let mut lab = lab.close().await;
+        let server = ServeProcess::start(&mut lab, &[]).await?;
+        let directory = lab.data_dir().join("reader");
+        std::fs::create_dir(&directory)?;
+        let environment = [
+            ("PATH", clients.path()?),
+            ("HOME", directory.display().to_string()),
+            ("PYTHONPATH", clients.python_source.display().to_string()),
+            ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+            ("PANDASTACK_API", format!("http://{}", server.address())),
+            ("PANDASTACK_API_KEY", KEY.to_owned()),
+        ];
+        let mut followers = Vec::new();
+        for language in Language::ALL {
+            if let Some(program) = program(&blocks, language) {
+                let follower = Follower::start(language, &program, &directory, clients, &environment);
+                followers.push((language, follower.await.with_context(|| format!("{name}, {language:?}"))?));
+            }
+        }
+        for (number, block) in blocks.iter().enumerate() {
+            let Kind::Run(language) = block.kind else { continue };
+            let place = || format!("{name}, line {}", block.line);
+            let found = followers.iter_mut().find(|(of, _)| *of == language);
+            let (_, follower) = found.with_context(place)?;
+            let said = follower.turn(number).await.with_context(place)?;
+            if let Some(expected) = &block.expected {
+                ensure!(fits(expected, &said), "{}: it wrote\n{said}\nand not\n{expected}", place());
+            }
+        }
+        for (language, follower) in followers {
+            follower.end().await.with_context(|| format!("{name}, {language:?}"))?;
+        }
+        server.client().delete_everything().await?;
+        server.stop().await?;
+        lab.remove()
+    })
+}
+
+/// A test for each document, and the list of them all.
+macro_rules! documents {
+    ($($test:ident: $name:literal, [$($template:expr),*];)*) => {
+        const DOCUMENTS: &[&str] = &[$($name),*];
+        $(#[test]
+        fn $test() -> Result<()> {
+            follow($name, &[$($template),*])
+        })*
+    };
+}
+
+documents! {
+    readme: "README.md", [base()];
+    quickstart: "docs/quickstart.md", [];
+    cli: "docs/cli.md", [];
+    code_interpreter_guide: "docs/guides/code-interpreter.md", [code_interpreter()];
+    files_and_processes: "docs/guides/files-and-processes.md", [];
+    hibernation: "docs/guides/hibernation.md", [];
+    networking: "docs/guides/networking.md", [];
+    previews: "docs/guides/previews.md", [base()];
+    snapshots_and_forks: "docs/guides/snapshots-and-forks.md", [];
+    templates: "docs/guides/templates.md", [];
+    volumes: "docs/guides/volumes.md", [];
+}
+
+/// Documents of a folder of the tree.
+fn documents_in(folder: &str) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(tree().join(folder)).with_context(|| format!("list {folder}"))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let named = |path: PathBuf| path.file_name().map(|name| format!("{folder}/{}", name.to_string_lossy()));
+    Ok(paths.filter(|path| path.extension().is_some_and(|end| end == "md")).filter_map(named).collect())
+}
+
+#[test]
+fn every_document_is_followed() -> Result<()> {
+    // These describe the project itself and tell nobody to type anything.
+    let described = ["docs/ARCHITECTURE.md", "docs/GLOSSARY.md"];
+    for found in documents_in("docs")?.into_iter().chain(documents_in("docs/guides")?) {
+        let known = DOCUMENTS.contains(&found.as_str()) || described.contains(&found.as_str());
+        ensure!(known, "{found} is followed by no test");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_run_is_listed() -> Result<()> {
+    let mut used = BTreeSet::new();
+    for name in DOCUMENTS {
+        let text = std::fs::read_to_string(tree().join(name)).with_context(|| format!("read {name}"))?;
+        for block in blocks(&text).with_context(|| *name)?.iter().filter(|block| block.kind == Kind::NotRun) {
+            let begins = |start: &str| block.lines.first().is_some_and(|line| line.starts_with(start));
+            let listed = NOT_RUN.iter().position(|(of, start, _)| of == name && begins(start));
+            used.insert(listed.with_context(|| format!("{name}, line {}: not in the list", block.line))?);
+        }
+    }
+    let unused: Vec<_> = (0..NOT_RUN.len()).filter(|at| !used.contains(at)).map(|at| NOT_RUN[at]).collect();
+    ensure!(unused.is_empty(), "listed and not there: {unused:?}");
+    Ok(())
+}
