@@ -1,5 +1,7 @@
-//! The published clients, unmodified, against the real program; and requests made up from the API's own document.
+//! The published clients, unmodified, against the real program, and the same programs with our packages in their place; and
+//! requests made up from the API's own document.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use tests::api::KEY;
 use tests::api::serve_process::ServeProcess;
 use tests::census::Census;
 use tests::lab::ClosedLab;
+use tests::packed::{self, Folder};
 use tests::published::{self, output};
 use tests::{Lab, LabSettings, kept_images, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -50,25 +53,37 @@ fn published_clients_work_unmodified() -> Result<()> {
         let mut lab = prepare("clients", &[base(), code_interpreter()]).await?;
         let server = ServeProcess::start(&mut lab, &["--quota-sandboxes", QUOTA]).await?;
         let before = Census::take(lab.data_dir())?;
-        let scripts = published::scripts();
         let python = published::python("requirements.txt").await?.join("python");
-        let said =
-            output(client(&python, &server).arg(scripts.join("sandboxes.py")), CLIENT_PATIENCE).await?;
-        eprintln!("Python SDK\n{said}");
         let npm = published::node().await?;
-        let said = output(client("node", &server).arg(npm.join("sandboxes.mjs")), CLIENT_PATIENCE).await?;
-        eprintln!("TypeScript SDK\n{said}");
+        drive(&server, &python, &npm).await?;
         let said = output(client("node", &server).arg(npm.join("command_line.mjs")), CLIENT_PATIENCE).await?;
         eprintln!("npm command line\n{said}");
-
         let follower = client(&python, &server);
         let server = interrupt(&mut lab, server, follower).await?;
+
+        // Programs that were written for them do not notice that ours are installed instead.
+        let folder = Folder::new("clients")?;
+        let (python, npm) = packed::in_place_of_published(&folder).await?;
+        drive(&server, &python, &npm).await?;
+        let follower = client(&python, &server);
+        let server = interrupt(&mut lab, server, follower).await?;
+
         let nothing = async || Ok(Census::take(lab.data_dir())? == before);
         let left = wait::until_async("nothing is left over", Duration::from_secs(30), nothing).await;
         left.with_context(|| format!("{before:?} became {:?}", Census::take(lab.data_dir())))?;
         server.stop().await?;
         lab.remove()
     })
+}
+
+/// Runs the programs of an interpreter and of an npm project that have the packages.
+async fn drive(server: &ServeProcess, python: &Path, npm: &Path) -> Result<()> {
+    let script = published::scripts().join("sandboxes.py");
+    let said = output(client(python, server).arg(script), CLIENT_PATIENCE).await?;
+    eprintln!("Python SDK\n{said}");
+    let said = output(client("node", server).arg(npm.join("sandboxes.mjs")), CLIENT_PATIENCE).await?;
+    eprintln!("TypeScript SDK\n{said}");
+    Ok(())
 }
 
 /// Kills the server under a client that follows a command: the client says that it does not know how it ended, and the next
