@@ -8,7 +8,9 @@ use domain::MachineShape;
 use image::DiskSize;
 use node::Node;
 use storage::durable::sync_directory;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::config;
 use crate::error::BuildError;
@@ -32,6 +34,27 @@ struct Inner {
     node: Node,
     stock: Stock,
     shape: MachineShape,
+    /// What goes on after builds were answered.
+    tasks: TaskTracker,
+}
+
+/// When it goes, a build is over: what was kept for it may be more than is allowed.
+struct Afterwards(Builder);
+
+impl Drop for Afterwards {
+    fn drop(&mut self) {
+        // Without a runtime nobody is left to do it; the next build will.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let builder = self.0.clone();
+        self.0.inner.tasks.spawn_on(
+            async move {
+                if let Err(error) = builder.collect().await {
+                    tracing::warn!(%error, "old layers could not be removed");
+                }
+            },
+            &runtime,
+        );
+    }
 }
 
 /// A layer that is what was asked for.
@@ -51,7 +74,7 @@ impl Builder {
             BuildError::Source { problem: format!("build machines cannot be so: {error}") }
         })?;
         let stock = Stock::open(node.builds_directory(), settings)?;
-        Ok(Self { inner: Arc::new(Inner { node, stock, shape }) })
+        Ok(Self { inner: Arc::new(Inner { node, stock, shape, tasks: TaskTracker::new() }) })
     }
 
     /// Makes a template's disk in the request's destination: complete or absent whatever happens. Dropping the future ends the build.
@@ -71,7 +94,9 @@ impl Builder {
         let cancelled = cancelled.child_token();
         let _over = cancelled.clone().drop_guard();
         let journal = Journal::new(log);
-        let in_use = inner.stock.in_use().await;
+        // Goes after everything the build uses, however the build ends.
+        let _afterwards = Afterwards(self.clone());
+        let _in_use = inner.stock.in_use().await;
         let making = Making { size, journal: &journal, cancelled: &cancelled };
         let made = tokio::select! {
             biased;
@@ -79,21 +104,22 @@ impl Builder {
             made = inner.make(&request.source, making) => made,
         };
         // From here on it is too late to cancel.
-        let built = inner.publish(made?, &request.destination, &journal).await?;
-        drop(in_use);
-        if let Err(error) = self.collect().await {
-            tracing::warn!(%error, "old layers could not be removed");
-        }
-        Ok(built)
+        inner.publish(made?, &request.destination, &journal).await
     }
 
     /// Removes the layers that nobody used for longest until the rest is within the bound, and content of images of which no layer is
-    /// left. What a build in progress uses stays. Every build that succeeds does this too.
+    /// left. What a build in progress uses stays. Every build does this after its end, and nobody waits for it.
     ///
     /// # Errors
     /// When the host refuses something; some may have been removed.
     pub async fn collect(&self) -> Result<Collected, BuildError> {
         self.inner.stock.collect().await
+    }
+
+    /// Waits for what goes on after builds were answered. No build may be begun any more.
+    pub async fn close(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! A layer is complete or absent and never changes. A build pins those it uses; what nobody has used for longest goes first.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use storage::durable::sync_directory;
-use storage::{Durability, joint_bytes, write_file};
+use storage::{Durability, JointBytes, write_file};
 
 use crate::error::BuildError;
 use crate::staging::Staging;
@@ -115,25 +116,40 @@ impl Layers {
         Ok(Layer { key: key.to_owned(), layers: Arc::clone(self) })
     }
 
-    /// Removes what was unused for longest until all take at most `bytes_max`. Blocks.
+    /// Removes what was unused for longest until all take at most `bytes_max`. Blocks. One at a time: whoever else removes would be
+    /// in its way.
     pub(crate) fn collect(&self, bytes_max: u64, staging: &Staging) -> io::Result<Removed> {
-        let mut kept = self.list()?;
-        // Most recently used first; names break ties, so that all agree.
-        kept.sort_by(|one, other| (other.1.used, &other.0).cmp(&(one.1.used, &one.0)));
-        let mut bytes = self.joint(&kept)?;
-        let before = bytes;
-        let mut removed = 0;
-        let mut at = kept.len();
-        while bytes > bytes_max && at > 0 {
-            at -= 1;
-            if self.remove(&kept[at].0, staging)? {
-                kept.remove(at);
-                removed += 1;
-                bytes = self.joint(&kept)?;
+        let mut found = self.list()?;
+        let used: HashSet<String> = self.lock().keys().cloned().collect();
+        // What is used now stays whatever it takes; then the most recently used. Names break ties, so that all agree.
+        let rank = |(key, about): &(String, About)| (used.contains(key), about.used, key.clone());
+        found.sort_by_cached_key(|layer| Reverse(rank(layer)));
+        let mut joint = JointBytes::default();
+        let (mut removed, mut bytes) = (Removed::default(), 0);
+        let mut surplus = Vec::new();
+        for (key, about) in found {
+            // What it has that none before it has: exactly that is free once it goes with all that come after it.
+            let own = match File::open(self.directory.join(&key).join(DISK)) {
+                Ok(disk) => joint.add(&disk)?,
+                Err(_) => 0,
+            };
+            bytes += own;
+            match bytes <= bytes_max || used.contains(&key) {
+                true => removed.keep(about, own),
+                false => surplus.push((key, about, own)),
             }
         }
-        let images = kept.into_iter().filter_map(|(_, about)| about.image).collect();
-        Ok(Removed { layers: removed, bytes: before - bytes.min(before), kept_bytes: bytes, images })
+        for (key, about, own) in surplus.into_iter().rev() {
+            match self.remove(&key, staging)? {
+                true => {
+                    removed.layers += 1;
+                    removed.bytes += own;
+                }
+                // Somebody has begun to use it.
+                false => removed.keep(about, own),
+            }
+        }
+        Ok(removed)
     }
 
     /// Whether it could be removed: nobody uses it. It is out of sight at once and gone with the staging directory.
@@ -159,13 +175,12 @@ impl Layers {
         }
         Ok(found)
     }
+}
 
-    fn joint(&self, layers: &[(String, About)]) -> io::Result<u64> {
-        let files: Vec<File> = layers
-            .iter()
-            .filter_map(|(key, _)| File::open(self.directory.join(key).join(DISK)).ok())
-            .collect();
-        joint_bytes(&files)
+impl Removed {
+    fn keep(&mut self, about: About, bytes: u64) {
+        self.kept_bytes += bytes;
+        self.images.extend(about.image);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dockerfile::CacheKey;
 use image::DiskSize;
 use oci::{Layout, LayoutError};
-use tokio::sync::{RwLock, RwLockReadGuard};
+use tokio::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::error::BuildError;
 use crate::layers::Layers;
@@ -30,6 +30,8 @@ pub(crate) struct Stock {
     layout: Layout,
     /// Read by builds, written by whoever removes content of images that no build uses.
     sweeping: RwLock<()>,
+    /// Layers are removed by one at a time.
+    collecting: Mutex<()>,
 }
 
 impl Stock {
@@ -40,7 +42,14 @@ impl Stock {
         let layers = Layers::open(directory.join("layers")).map_err(failed)?;
         let layout =
             Layout::open(&directory.join("oci")).map_err(|error| failed(std::io::Error::other(error)))?;
-        Ok(Self { settings, layers, directory, layout, sweeping: RwLock::default() })
+        Ok(Self {
+            settings,
+            layers,
+            directory,
+            layout,
+            sweeping: RwLock::default(),
+            collecting: Mutex::default(),
+        })
     }
 
     /// While the answer lives, content of images stays.
@@ -59,6 +68,7 @@ impl Stock {
 
     /// Removes layers until they are within the bound, and content of images of which no layer is left.
     pub(crate) async fn collect(&self) -> Result<Collected, BuildError> {
+        let _alone = self.collecting.lock().await;
         let (layers, staging) = (Arc::clone(&self.layers), self.staging()?);
         let bytes_max = self.settings.layers_bytes_max;
         let failed = BuildError::host("remove old layers");
@@ -66,7 +76,7 @@ impl Stock {
         let mut collected =
             Collected { layers: removed.layers, bytes: removed.bytes, kept_bytes: removed.kept_bytes };
         // Later, when a build uses content now.
-        if let Ok(_alone) = self.sweeping.try_write() {
+        if let Ok(_unused) = self.sweeping.try_write() {
             let layout = self.layout.clone();
             collected.bytes += blocking(move || {
                 let sweep = || -> Result<u64, LayoutError> {

@@ -92,6 +92,11 @@ impl Builds {
         self.nudged.notify_one();
     }
 
+    /// What makes disks.
+    pub(crate) fn builder(&self) -> &Builder {
+        &self.builder
+    }
+
     /// Where the disk of a template is.
     pub(crate) fn template_directory(&self, build: &BuildId) -> PathBuf {
         self.places.template(build)

@@ -114,9 +114,14 @@ impl Control {
         self.inner.closing.cancel();
         self.write_activity().await;
         let (store, node, tasks) = (self.store().clone(), self.node().clone(), self.inner.tasks.clone());
+        let builder = self.builds().builder().clone();
         tasks.close();
         drop(self);
-        if tokio::time::timeout(DRAIN_PATIENCE, tasks.wait()).await.is_err() {
+        let drained = async move {
+            tasks.wait().await;
+            builder.close().await;
+        };
+        if tokio::time::timeout(DRAIN_PATIENCE, drained).await.is_err() {
             tracing::warn!("some work was still under way and is finished or undone at the next start");
         }
         node.close().await;

@@ -5,6 +5,7 @@
 //! yet placed, inline data, compressed data, preallocated space. Dirty pages are written back first, because XFS shows
 //! the old block of a clone until then.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -53,31 +54,45 @@ pub fn unique_bytes(file: &File) -> io::Result<u64> {
     if known { Ok(bytes) } else { Ok(file.metadata()?.blocks() * 512) }
 }
 
-/// Bytes on disk that these files take together: blocks that several of them share count once. Where the file system cannot tell, what
-/// each occupies counts.
-pub fn joint_bytes<'a>(files: impl IntoIterator<Item = &'a File>) -> io::Result<u64> {
-    let (mut bytes, mut blocks) = (0, Vec::new());
-    for file in files {
-        let before = blocks.len();
+/// Bytes on disk that files take together, counted as they are added: blocks that several of them share count once.
+#[derive(Debug, Default)]
+pub struct JointBytes {
+    /// Where each range of blocks that was counted begins and ends. They do not touch.
+    counted: BTreeMap<u64, u64>,
+}
+
+impl JointBytes {
+    /// Counts a file: the bytes it takes that no earlier one does. Where the file system cannot tell, all it occupies.
+    pub fn add(&mut self, file: &File) -> io::Result<u64> {
+        let (mut bytes, mut blocks) = (0, Vec::new());
         let known = for_each_extent(file, |extent| {
             match extent.flags & NO_ADDRESS {
                 0 => blocks.push(extent.physical..extent.physical.saturating_add(extent.length)),
                 _ => bytes += extent.length,
             }
-            blocks.len() - before < EXTENTS_MAX
+            blocks.len() < EXTENTS_MAX
         })?;
-        if !known || blocks.len() - before >= EXTENTS_MAX {
-            blocks.truncate(before);
-            bytes += file.metadata()?.blocks() * 512;
+        if !known || blocks.len() >= EXTENTS_MAX {
+            return Ok(file.metadata()?.blocks() * 512);
         }
+        Ok(bytes + blocks.into_iter().map(|range| self.count(range)).sum::<u64>())
     }
-    blocks.sort_by_key(|range| range.start);
-    let mut counted = 0;
-    for range in blocks {
-        bytes += range.end.saturating_sub(range.start.max(counted));
-        counted = counted.max(range.end);
+
+    /// How much of a range was not counted yet; now it is.
+    fn count(&mut self, range: Range<u64>) -> u64 {
+        let (mut joint, mut fresh) = (range.clone(), range.end - range.start);
+        // From the last that could touch it backwards.
+        while let Some((&start, &end)) = self.counted.range(..=joint.end).next_back() {
+            if end < joint.start {
+                break;
+            }
+            self.counted.remove(&start);
+            fresh -= end.min(range.end).saturating_sub(start.max(range.start));
+            joint = joint.start.min(start)..joint.end.max(end);
+        }
+        self.counted.insert(joint.start, joint.end);
+        fresh
     }
-    Ok(bytes)
 }
 
 /// What a part of a file is made of.

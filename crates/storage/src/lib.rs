@@ -19,7 +19,7 @@ pub mod volume;
 
 pub use clone::{CloneError, Cloned, clone_file};
 pub use durable::{Durability, write_file};
-pub use extents::{changed_ranges, joint_bytes, unique_bytes};
+pub use extents::{JointBytes, changed_ranges, unique_bytes};
 pub use lock::{DataDir, LockError};
 pub use pool::{Closed, Pool, PoolConfig, PoolError, PoolSize, Reflink};
 pub use snapshot::{Damage, Manifest, Snapshot, SnapshotError, SnapshotStore, Staged};

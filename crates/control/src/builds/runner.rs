@@ -127,9 +127,6 @@ impl Control {
         if let Err(error) = self.sweep_build_logs().await {
             tracing::warn!(?error, "logs of builds were not looked through");
         }
-        if let Err(error) = self.builds().builder.collect().await {
-            tracing::warn!(%error, "layers of builds were not looked through");
-        }
     }
 
     async fn attempt(&self, row: &BuildRow, active: &Active) -> Result<(), Stop> {
