@@ -89,6 +89,7 @@ fn describe(page: &mut String, operation: &Value) -> Result<()> {
 /// A body in words; JSON is what bodies usually are.
 fn body(kind: &str, schema: &Value) -> String {
     match (kind, shown_type(schema)) {
+        ("application/json", shown) if shown == "any" => "JSON".to_owned(),
         ("application/json", shown) => shown,
         (_, shown) if shown == "any" || shown == "string" => format!("`{kind}`"),
         (_, shown) => format!("`{kind}` of {shown}"),
