@@ -1,5 +1,7 @@
-//! A layer's bytes as they are when not compressed: plain, gzip or Zstandard, found by looking. Counts, sums and stops at limits, so
-//! that a small file cannot become an endless one.
+//! A layer's bytes as they are when not compressed: plain, gzip, Zstandard or xz, found by looking. Counts, sums and stops at limits,
+//! so that a small file cannot become an endless one.
+
+mod xz;
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,6 +10,7 @@ use std::rc::Rc;
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use self::xz::Xz;
 use crate::digest::{Digest, Digester};
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
@@ -57,8 +60,11 @@ impl Stream {
             Box::new(MultiGzDecoder::new(source))
         } else if start.starts_with(ZSTD) || is_skippable(&start) {
             Box::new(Zstd::new(source))
-        } else if start.starts_with(XZ) || start.starts_with(BZIP2) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "only gzip and Zstandard are understood"));
+        } else if start.starts_with(XZ) {
+            Box::new(Xz::new(source))
+        } else if start.starts_with(BZIP2) {
+            let reason = "only gzip, Zstandard and xz are understood";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         } else {
             Box::new(source)
         };
@@ -191,6 +197,7 @@ impl<R: BufRead> Read for Zstd<R> {
 mod tests {
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
     use std::io::Write;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -210,6 +217,19 @@ mod tests {
         encoder.finish().unwrap()
     }
 
+    /// By the program: nothing here compresses so.
+    fn xz(bytes: &[u8]) -> Vec<u8> {
+        let mut program = Command::new("xz");
+        let piped = program.arg("-0").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let (mut input, bytes) = (child.stdin.take().unwrap(), bytes.to_vec());
+        let writer = std::thread::spawn(move || input.write_all(&bytes).unwrap());
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    }
+
     fn zstd(bytes: &[u8]) -> Vec<u8> {
         compress_to_vec(bytes, CompressionLevel::Fastest)
     }
@@ -222,6 +242,7 @@ mod tests {
             text.repeat(2),
             [gzip(&text), gzip(&text)].concat(),
             [zstd(&text), zstd(&text)].concat(),
+            [xz(&text), vec![0; 8], xz(&text), vec![0; 4]].concat(),
             [skipped.clone(), zstd(&text), skipped.clone(), zstd(&text), skipped].concat(),
         ] {
             assert!(decompress(whole, BOUNDS).unwrap() == text.repeat(2));
@@ -232,7 +253,7 @@ mod tests {
     #[test]
     fn damage_is_an_error() {
         let text: Vec<u8> = (0..50_000u32).flat_map(u32::to_le_bytes).collect();
-        for whole in [gzip(&text), zstd(&text)] {
+        for whole in [gzip(&text), zstd(&text), xz(&text)] {
             assert!(decompress(whole[..whole.len() - 9].to_vec(), BOUNDS).is_err());
         }
         let mut wrong = gzip(&text);
@@ -245,7 +266,7 @@ mod tests {
     #[test]
     fn what_grows_too_much_is_stopped() {
         let bomb = vec![0; 80 << 20];
-        for whole in [gzip(&bomb), zstd(&bomb)] {
+        for whole in [gzip(&bomb), zstd(&bomb), xz(&bomb)] {
             let error = decompress(whole, BOUNDS).unwrap_err();
             assert_eq!(limit_in(&error), Some(StreamLimit::Ratio(200)));
         }

@@ -43,7 +43,7 @@ pub struct Unpacked {
     pub xattrs_skipped: u64,
 }
 
-/// Whether something begins as an archive does that [`Unpacker::tarball`] takes: tar, gzip or Zstandard. What begins so may still turn
+/// Whether something begins as an archive does that [`Unpacker::tarball`] takes: tar, gzip, Zstandard or xz. What begins so may still turn
 /// out to be damaged.
 ///
 /// # Errors

@@ -113,9 +113,9 @@ async fn a_disk_has_exactly_what_is_wanted() {
     let top = inspect(&disk.file, "ls -p /files");
     assert!(top.contains("/src/") && !top.contains("secret") && !top.contains("files.tar"), "{top}");
 
-    fs::write(directory.path().join("x.xz"), b"\xfd7zXZ\0").unwrap();
+    fs::write(directory.path().join("x.bz2"), b"BZh91AY&SY").unwrap();
     let context = Arc::new(read(&directory).unwrap());
-    let supply = Supply { archives: ["x.xz".to_owned()].into(), ..Supply::default() };
+    let supply = Supply { archives: ["x.bz2".to_owned()].into(), ..Supply::default() };
     let refused = ContextDisk::make(context, supply, 256, Staging::make(place.path()).unwrap()).await;
     assert!(refused.err().unwrap().to_string().contains("RUN step"));
 }
