@@ -1,9 +1,13 @@
 //! Templates of one's own: from Dockerfiles, images and tarballs, in real machines and from a real registry.
 
+#[path = "builder/frail.rs"]
+mod frail;
 #[path = "builder/image.rs"]
 mod image;
 #[path = "builder/registry.rs"]
 mod registry;
+#[path = "builder/trouble.rs"]
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,13 +80,12 @@ impl Outcome {
 
 impl Site {
     async fn open(name: &'static str) -> Result<Self> {
+        Self::open_with(name, BuilderSettings::default()).await
+    }
+
+    async fn open_with(name: &'static str, settings: BuilderSettings) -> Result<Self> {
         let lab = Lab::open(LabSettings::new(name)).await?;
-        let settings = BuilderSettings {
-            vcpus: 1,
-            memory_mib: 256,
-            step_timeout: STEP_TIMEOUT,
-            ..BuilderSettings::default()
-        };
+        let settings = BuilderSettings { vcpus: 1, memory_mib: 256, step_timeout: STEP_TIMEOUT, ..settings };
         let builder = tokio::task::block_in_place(|| Builder::new(lab.node().clone(), settings))?;
         let files = lab.data_dir().join("files");
         fs::create_dir_all(files.join("context"))?;
@@ -149,6 +152,7 @@ impl Site {
 
     /// Nothing is left of builds but what they keep.
     async fn tidy(self) -> Result<()> {
+        self.builder.close().await;
         let staging = self.lab.node().builds_directory().join("staging");
         wait::until("nothing is half made", Duration::from_secs(20), || {
             fs::read_dir(&staging).is_ok_and(|mut left| left.next().is_none())
@@ -186,6 +190,7 @@ USER root
 COPY --chown=app:staff --chmod=640 src/*.txt ./texts/
 COPY . /all/
 ADD bundle.tar.gz /opt/bundle/
+ADD packed.tar.xz /opt/packed/
 ADD plain.tar /opt/plain/
 COPY --from=tools /out/*.txt /copied/
 COPY --from=tools /out /copied/whole
@@ -217,10 +222,11 @@ fn files_of_stages(site: &Site) -> Result<()> {
     let inside = site.files.join("bundle");
     fs::create_dir_all(inside.join("d"))?;
     fs::write(inside.join("d/file"), "packed\n")?;
-    let bundle = site.context().join("bundle.tar.gz");
-    let mut tar = Command::new("tar");
-    tar.args(["--owner=77", "--group=88", "-czf"]).arg(&bundle).arg("-C").arg(&inside).arg("d");
-    ensure!(tar.status()?.success(), "tar");
+    for (option, name) in [("-czf", "bundle.tar.gz"), ("-cJf", "packed.tar.xz")] {
+        let mut tar = Command::new("tar");
+        tar.args(["--owner=77", "--group=88", option]).arg(site.context().join(name));
+        ensure!(tar.arg("-C").arg(&inside).arg("d").status()?.success(), "tar");
+    }
     Ok(())
 }
 
@@ -252,8 +258,8 @@ fn a_dockerfile_with_stages_is_built_once() -> Result<()> {
         let second = site.dockerfile(&text).await;
         println!("second build: {:?}", second.took);
         ensure!(second.disk()?.digest == built.digest);
-        let steps: Vec<&String> = second.lines.iter().filter(|line| line.contains("/12] ")).collect();
-        ensure!(steps.len() == 12, "{}", second.text());
+        let steps: Vec<&String> = second.lines.iter().filter(|line| line.contains("/13] ")).collect();
+        ensure!(steps.len() == 13, "{}", second.text());
         for step in steps {
             ensure!(second.step(step)? == "CACHED", "{step}");
         }
@@ -290,6 +296,7 @@ fn check_stages(disk: &Path) -> Result<()> {
         ("/all/left/kept.log", "kept\n"),
         ("/all/left/out.log", ""),
         ("/opt/bundle/d/file", "packed\n"),
+        ("/opt/packed/d/file", "packed\n"),
         ("/opt/plain/plain.tar", "this is no archive\n"),
         ("/copied/a.txt", "a\n"),
         ("/copied/whole/sub/c.log", "c\n"),
@@ -486,6 +493,29 @@ fn nothing_is_enough_to_start_from() -> Result<()> {
         let grown = site.builder.build(&request, &|_: &str| {}, &CancellationToken::new()).await?;
         ensure!(fs::metadata(&grown.disk)?.len() == 2048 << 20);
         ensure!(grown.config.variable("A") == Some("b") && !grown.starts, "{:?}", grown.config);
+        site.tidy().await
+    })
+}
+
+#[test]
+fn layers_beyond_the_bound_go_however_a_build_ends() -> Result<()> {
+    run_for(PATIENCE, async || {
+        let settings = BuilderSettings { layers_bytes_max: 0, ..BuilderSettings::default() };
+        let site = Site::open_with("bound", settings).await?;
+        let layers = site.lab.node().builds_directory().join("layers");
+        let gone = async || {
+            wait::until("no layer is left", Duration::from_secs(20), || {
+                fs::read_dir(&layers).is_ok_and(|mut left| left.next().is_none())
+            })
+            .await
+        };
+        let built = site.dockerfile("FROM minimal\nRUN echo kept\n").await;
+        built.disk()?;
+        gone().await?;
+        let failed = site.dockerfile("FROM minimal\nRUN echo kept\nRUN exit 7\n").await;
+        ensure!(failed.step("RUN echo kept")? == "DONE", "{}", failed.text());
+        failed.error()?;
+        gone().await?;
         site.tidy().await
     })
 }

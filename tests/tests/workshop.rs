@@ -175,10 +175,11 @@ fn commands_run_as_they_are_told() -> Result<()> {
             echo x > /scratch/x; stat -c '%a %u %g' /scratch; ! echo x > /mnt/context/y; echo z > /writable/deep/two; \
             cat /writable/deep/two; grep -c nameserver /etc/resolv.conf; ls -A /dev/attached /run",
         ]);
+        let place = |inside: &str| path(&attached(inside)).map(|path| workshop.place(&path));
         mounted.mounts = vec![
-            CommandMount::Bind { from: path(&attached("/"))?, to: path("/mnt/context")?, writable: false },
-            CommandMount::Bind { from: path(&attached("/dir/one"))?, to: path("/one")?, writable: false },
-            CommandMount::Bind { from: path(&attached("/dir"))?, to: path("/writable")?, writable: true },
+            CommandMount::Bind { from: place("/")?, to: path("/mnt/context")?, writable: false },
+            CommandMount::Bind { from: place("/dir/one")?, to: path("/one")?, writable: false },
+            CommandMount::Bind { from: place("/dir")?, to: path("/writable")?, writable: true },
             CommandMount::Tmpfs { to: path("/scratch")?, bytes: Some(1 << 20), mode: 0o1770, uid: 5, gid: 6 },
             CommandMount::Contents { contents: b"hush\n".to_vec(), mode: 0o400, to: path("/etc/secret")? },
         ];

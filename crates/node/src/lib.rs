@@ -46,9 +46,7 @@ pub use snapshots::{About, Purpose, SnapshotInfo};
 pub use volumes::{
     AttachMode, VOLUME_MIB_MAX, VOLUME_MIB_MIN, VolumeAttachment, VolumeInfo, VolumeRead, Volumes,
 };
-pub use workshop::{
-    CommandMount, CopyItem, CopySettings, Entries, Listed, Workshop, WorkshopCommand, WorkshopPlan,
-};
+pub use workshop::{CopyItem, CopySettings, Entries, Listed, Workshop, WorkshopCommand, WorkshopPlan};
 
-pub use guest_link::tool::CopyWhat;
+pub use guest_link::tool::{CopyWhat, Mount as CommandMount};
 pub use machine::VOLUMES_MAX;

@@ -9,6 +9,7 @@ mod command;
 mod files;
 mod tool;
 
+use std::fs::File;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +19,10 @@ use domain::{MachineShape, SandboxId};
 use guest_link::GuestPath;
 use guest_link::client::{CallError, Link};
 use guest_link::message::NetworkPast;
-use guest_link::tool::{DiskMount, ToolRequest};
+use guest_link::tool::{DiskMount, Place, ToolRequest};
 use machine::{BootPlan, DriveMode, VOLUMES_MAX, Vm, VolumeDrive};
 use network::Policy;
+use rustix::fs::{FallocateFlags, fallocate};
 use storage::clone_file;
 
 use crate::bake::{boot_files, random_name};
@@ -34,7 +36,7 @@ use crate::node::{Node, Shared};
 use crate::restore::open_network;
 use crate::snapshots::{DISK, MEMORY};
 
-pub use command::{CommandMount, WorkshopCommand};
+pub use command::WorkshopCommand;
 pub use files::{CopyItem, CopySettings, Entries, Listed};
 
 /// Room for what a guest writes before anybody notices that it writes too much.
@@ -117,8 +119,9 @@ async fn boot(
     let disk = berth.directory.join(DISK);
     tokio::task::block_in_place(|| clone_file(&plan.disk, &disk))?;
     let memory = create_memory(&berth.directory.join(MEMORY), plan.shape.memory_bytes())?;
+    reserve(&memory, plan.shape.memory_bytes())?;
     let attach = |path: &PathBuf| {
-        let file = std::fs::File::open(path).map_err(host("open a disk to attach"))?;
+        let file = File::open(path).map_err(host("open a disk to attach"))?;
         Ok(VolumeDrive { file, mode: DriveMode::ReadOnly })
     };
     let boot = BootPlan {
@@ -148,6 +151,13 @@ async fn boot(
             Err(error)
         }
     }
+}
+
+/// Takes the room for a machine's memory now. A pool that fills up while the guest works would end its machine for touching memory that
+/// has no room; so its guest is told by its disk instead, and a step can say why it failed.
+fn reserve(memory: &File, bytes: u64) -> Result<(), NodeError> {
+    let reserved = tokio::task::block_in_place(|| fallocate(memory, FallocateFlags::empty(), 0, bytes));
+    reserved.map_err(|errno| NodeError::host("reserve the machine's memory")(errno.into()))
 }
 
 /// Gives a booted machine its keeper, and its guest the attached disks.
@@ -180,6 +190,11 @@ impl Workshop {
     /// Where the guest has the attached disk of this number, counted from 0.
     pub fn attached(&self, index: usize) -> GuestPath {
         guest_path(&format!("{ATTACHED}/{index}"))
+    }
+
+    /// A path for a mount. Where it lies in an attached disk, links in it are followed inside that disk.
+    pub fn place(&self, path: &GuestPath) -> Place {
+        tool::place(path)
     }
 
     /// Flushes the guest's root file system and clones its disk to `to`, a new file, while nobody can write it. The machine goes

@@ -16,6 +16,9 @@ use crate::error::BuildError;
 use crate::layers::{About, Layer, disk_in};
 use crate::log::Part;
 
+/// A pool with less than this is full: what guests write comes in larger pieces.
+const FULL_BYTES: u64 = 16 << 20;
+
 /// What is known while the stages are gone through.
 pub(super) struct Course<'a> {
     pub(super) recipe: Recipe<'a>,
@@ -114,12 +117,22 @@ impl Course<'_> {
             match done.await {
                 Ok(()) => part.done(),
                 Err(error) => {
+                    let error = self.cause(error);
                     part.failed(&error);
                     return Err(error);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Why a step failed. A guest sees a full pool as a disk that fails, and its programs say all sorts of things then.
+    fn cause(&self, error: BuildError) -> BuildError {
+        match error {
+            BuildError::Cancelled => error,
+            _ if self.recipe.node.stats().pool_free_bytes < FULL_BYTES => BuildError::NoSpace,
+            error => error,
+        }
     }
 
     async fn act(&self, machine: &Machine, doing: &Doing<'_>) -> Result<(), BuildError> {

@@ -74,7 +74,7 @@ impl Course<'_> {
                     Origin::Stage(_) | Origin::Image(_) => source.clone(),
                 };
                 CommandMount::Bind {
-                    from: machine.path_in(&Need::from(origin), &place, line)?,
+                    from: machine.workshop.place(&machine.path_in(&Need::from(origin), &place, line)?),
                     to: guest(target, line)?,
                     writable: *writable,
                 }

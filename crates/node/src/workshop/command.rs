@@ -5,7 +5,7 @@ use std::time::Duration;
 use guest_link::GuestPath;
 use guest_link::client::{CallError, ProcessEvent};
 use guest_link::message::{Channel, ExitStatus};
-use guest_link::tool::{Mount, Place, RunRequest, ToolRequest};
+use guest_link::tool::{Mount, RunRequest, ToolRequest};
 
 use super::{ATTACHED, Workshop, guest_path, tool};
 use crate::error::NodeError;
@@ -26,43 +26,7 @@ pub struct WorkshopCommand {
     /// When it is killed, with everything it started.
     pub timeout: Option<Duration>,
     /// What is mounted for it, in this order.
-    pub mounts: Vec<CommandMount>,
-}
-
-/// Something mounted for a command only. A mount point that is missing is made, and removed afterwards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommandMount {
-    /// A file or directory; links in the path of one in an attached disk are followed inside that disk.
-    Bind {
-        /// From here.
-        from: GuestPath,
-        /// To there.
-        to: GuestPath,
-        /// Whether the command may write: it writes a copy in memory then, which is lost afterwards.
-        writable: bool,
-    },
-    /// An empty directory in memory.
-    Tmpfs {
-        /// Where.
-        to: GuestPath,
-        /// How much it may hold; half of the guest's memory when absent.
-        bytes: Option<u64>,
-        /// Permission bits.
-        mode: u32,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// A file with these contents, in memory.
-    Contents {
-        /// Its contents.
-        contents: Vec<u8>,
-        /// Permission bits.
-        mode: u32,
-        /// Where.
-        to: GuestPath,
-    },
+    pub mounts: Vec<Mount>,
 }
 
 impl WorkshopCommand {
@@ -76,19 +40,6 @@ impl WorkshopCommand {
             stdin: Vec::new(),
             timeout: None,
             mounts: Vec::new(),
-        }
-    }
-}
-
-impl From<CommandMount> for Mount {
-    fn from(mount: CommandMount) -> Self {
-        match mount {
-            CommandMount::Bind { from, to, writable } => {
-                let from: Place = tool::place(&from);
-                Mount::Bind { from, to, writable }
-            }
-            CommandMount::Tmpfs { to, bytes, mode, uid, gid } => Mount::Tmpfs { to, bytes, mode, uid, gid },
-            CommandMount::Contents { contents, mode, to } => Mount::Contents { contents, mode, to },
         }
     }
 }
@@ -108,7 +59,7 @@ impl Workshop {
             env,
             cwd,
             user,
-            mounts: mounts.into_iter().map(Mount::from).collect(),
+            mounts,
             resolver: self.resolver.clone(),
             hidden: Some(guest_path(ATTACHED)),
         });
