@@ -126,7 +126,11 @@ export async function explore(
       options.onOutcome?.(outcome);
     });
     const sign = select === "min" ? 1 : -1;
-    outcomes.sort((a, b) => sign * (a.score - b.score) || a.durationMs - b.durationMs);
+    // Where the least wins, the score 0 of a branch that failed would be the best.
+    const failed = ({ ok }: BranchOutcome): number => Number(requireSuccess && !ok);
+    outcomes.sort(
+      (a, b) => failed(a) - failed(b) || sign * (a.score - b.score) || a.durationMs - b.durationMs,
+    );
     const viable = outcomes.filter(({ ok }) => ok || !requireSuccess);
     const chosen = typeof select === "function" && viable.length > 0 ? select(viable) : viable[0];
     if (chosen === undefined) {
