@@ -36,7 +36,7 @@ pub use volumes::{a_booted_machine_has_its_volumes, a_restored_machine_has_its_v
 
 use crate::base::{Base, template};
 use crate::lab::BUILD_POOL_BYTES;
-use crate::{engine, leftovers};
+use crate::{engine, leftovers, wait};
 
 /// User ids for machines of the suite, outside those of nodes.
 const FIRST_UID: u32 = 900_000_000;
@@ -230,7 +230,7 @@ impl Machine {
 
     /// The link to a guest that is just booting.
     async fn first_link(&self) -> Result<Link> {
-        self.open_link(Opening::Clean, BOOT_PATIENCE).await
+        self.open_link(Opening::Clean, wait::scaled(BOOT_PATIENCE)).await
     }
 
     async fn open_link(&self, opening: Opening, patience: Duration) -> Result<Link> {
@@ -249,7 +249,7 @@ impl Machine {
     /// Lets a restored guest run and opens its link.
     async fn resume(&self) -> Result<Link> {
         self.vm.resume().await.context("resume")?;
-        self.open_link(Opening::Clean, ANSWER_PATIENCE).await
+        self.open_link(Opening::Clean, wait::scaled(ANSWER_PATIENCE)).await
     }
 
     /// Saves an instant; the machine stays paused.

@@ -71,7 +71,7 @@ pub(crate) async fn in_turn(test: impl Future<Output = Result<()>>) -> Result<()
 async fn in_turn_for(patience: Duration, test: impl Future<Output = Result<()>>) -> Result<()> {
     let _turn = TURNS.acquire().await?;
     let mut test = std::pin::pin!(test);
-    let (mut left, mut built_for) = (patience, program::built_for());
+    let (mut left, mut built_for) = (wait::scaled(patience), program::built_for());
     loop {
         if let Ok(outcome) = tokio::time::timeout(left, &mut test).await {
             return outcome;
@@ -158,7 +158,7 @@ impl Lab {
         config.addresses = address_pool(number)?;
         config.machines_waiting = settings.kept_ready;
         config.networks_prepared = u32::try_from(settings.kept_ready)?;
-        config.guest_patience = settings.guest_patience;
+        config.guest_patience = wait::scaled(settings.guest_patience);
         // Nobody is there.
         config.name_servers = NameServers::These(vec![NAME_SERVER]);
         let template = tokio::task::block_in_place(|| {
