@@ -5,6 +5,7 @@ mod building;
 mod cancelled;
 mod clients;
 mod foreign;
+mod full;
 mod killed;
 
 use std::time::Duration;
