@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tests::api::KEY;
 use tests::api::serve_process::ServeProcess;
+use tests::packed;
 use tests::published::{self, output};
 use tests::registry::{Registry, image_archive, shell_tree, tarball};
 use tests::{Lab, LabSettings, run_for};
@@ -41,12 +42,16 @@ fn published_clients_build_templates() -> Result<()> {
             command.env("IMAGE_REF", &reference).env("ROOTFS", &rootfs).env_remove("PANDASTACK_TOKEN");
             command
         };
-        let python = published::python("requirements.txt").await?.join("python");
-        let script = published::scripts().join("templates.py");
-        eprintln!("{}", output(client(python.as_os_str()).arg(script), CLIENT_PATIENCE).await?);
-        let npm = published::node().await?;
-        let mut node = client("node".as_ref());
-        eprintln!("{}", output(node.arg(npm.join("templates.mjs")), CLIENT_PATIENCE).await?);
+        let theirs = (published::python("requirements.txt").await?.join("python"), published::node().await?);
+        // Programs that were written for them do not notice that ours are installed instead.
+        let packages = packed::Folder::new("client-builds")?;
+        let ours = packed::in_place_of_published(&packages).await?;
+        for (python, npm) in [theirs, ours] {
+            let script = published::scripts().join("templates.py");
+            eprintln!("{}", output(client(python.as_os_str()).arg(script), CLIENT_PATIENCE).await?);
+            let mut node = client("node".as_ref());
+            eprintln!("{}", output(node.arg(npm.join("templates.mjs")), CLIENT_PATIENCE).await?);
+        }
         server.client().delete_everything().await?;
         server.stop().await?;
         lab.remove()
