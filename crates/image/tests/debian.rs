@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use image::{ImageError, ImageStore, KernelSource, PackageName, Reuse, Silent, Step, ToolError, template};
+use image::{
+    Digest, ImageError, ImageStore, KernelSource, PackageName, Reuse, Silent, Step, ToolError, template,
+};
 use tokio::sync::Mutex as AsyncMutex;
 
 static ONE_AT_A_TIME: AsyncMutex<()> = AsyncMutex::const_new(());
@@ -62,6 +65,35 @@ fn list_in(image: &Path, path: &str) -> String {
     run("/usr/sbin/debugfs", &["-R", &format!("ls -p {path}"), image.to_str().unwrap()]).1
 }
 
+/// Everything in an ext4 image by its path: mode with kind, owner, group, and content, target or device. Times are of no account.
+fn tree_in(image: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, String)> {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let dump = format!("rdump / {}", dir.path().display());
+    let (done, said) = run("/usr/sbin/debugfs", &["-R", &dump, image.to_str().unwrap()]);
+    assert!(done, "{said}");
+    let (mut found, mut open) = (BTreeMap::new(), vec![dir.path().to_owned()]);
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let about = fs::symlink_metadata(&path).unwrap();
+            let what = if about.is_dir() {
+                open.push(path.clone());
+                String::new()
+            } else if about.is_symlink() {
+                fs::read_link(&path).unwrap().display().to_string()
+            } else if about.is_file() {
+                Digest::of_file(&path).unwrap().to_string()
+            } else {
+                about.rdev().to_string()
+            };
+            let inside = path.strip_prefix(dir.path()).unwrap().to_owned();
+            found.insert(inside, (about.mode(), about.uid(), about.gid(), what));
+        }
+    }
+    found
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_is_made_from_packages_and_found_again() {
     let _turn = ONE_AT_A_TIME.lock().await;
@@ -108,11 +140,21 @@ async fn a_guest_is_made_from_packages_and_found_again() {
     assert_eq!(again.rootfs(&spec, Reuse::IfPresent, &Silent).await.unwrap(), rootfs);
     eprintln!("all found again in {:?}", timer.elapsed());
 
-    // A rebuild downloads no package again and replaces the image only when it is complete.
+    // A rebuild downloads no package again, replaces the image only when it is complete, and has the same files.
+    let first = tree_in(&rootfs.path);
+    assert!(first.len() > 1000 && first.keys().any(|path| path == Path::new("usr/bin/python3")));
     steps.lock().unwrap().clear();
     let rebuilt = store.rootfs(&spec, Reuse::Rebuild, &progress).await.unwrap();
     assert_eq!(rebuilt.path, rootfs.path);
     assert_eq!(rebuilt.manifest.packages, rootfs.manifest.packages);
+    let second = tree_in(&rebuilt.path);
+    let differing: Vec<_> = first
+        .keys()
+        .chain(second.keys())
+        .filter(|path| first.get(*path) != second.get(*path))
+        .map(|path| (path, first.get(path), second.get(path)))
+        .collect();
+    assert!(differing.is_empty(), "{differing:?}");
     let downloads =
         |step: &&Step| step.message.starts_with("downloading ") && !step.message.contains("packages");
     let steps = steps.into_inner().unwrap();
