@@ -56,7 +56,7 @@ impl Stage {
 /// The number that follows a text.
 fn number_after(said: &str, before: &str) -> Result<f64> {
     let (_, after) = said.split_once(before).with_context(|| format!("{before:?} is missing in\n{said}"))?;
-    let digits = after.trim_start().split_whitespace().next().unwrap_or_default();
+    let digits = after.split_whitespace().next().unwrap_or_default();
     digits.parse().with_context(|| format!("no number after {before:?} in\n{said}"))
 }
 
