@@ -78,8 +78,13 @@ pub struct Upgraded {
 impl Upgraded {
     /// Wraps an engine.
     pub fn new(engine: Arc<dyn Engine>) -> Self {
+        Self::changed(engine, |fingerprint| fingerprint.version.push_str(" upgraded"))
+    }
+
+    /// An engine that is changed in another way.
+    pub fn changed(engine: Arc<dyn Engine>, change: impl FnOnce(&mut EngineFingerprint)) -> Self {
         let mut fingerprint = engine.fingerprint().clone();
-        fingerprint.version.push_str(" upgraded");
+        change(&mut fingerprint);
         Self { engine, fingerprint }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use domain::EngineFingerprint;
 use node::{BakeProgress, BakeStage, CreateFrom, CreateRequest, NodeError};
 use tests::base::template;
 use tests::engine::{Upgraded, engine};
@@ -38,6 +39,27 @@ fn concurrent_first_uses_bake_once() -> Result<()> {
         let guest = lab.create_from(&one).await?;
         guest.shell("true").await?;
         guest.remove().await?;
+        lab.remove().await
+    })
+}
+
+#[test]
+fn a_clock_that_is_measured_anew_bakes_nothing() -> Result<()> {
+    run(async || {
+        let lab = Lab::open(LabSettings::new("clock")).await?;
+        let first = lab.node().template(&template(), &|_| {}).await?;
+        let off = |khz: i64| {
+            move |found: &mut EngineFingerprint| found.tsc_khz = found.tsc_khz.saturating_add_signed(khz)
+        };
+        // As two measurements differ: a few ticks.
+        let lab = lab.close().await.open_with(Arc::new(Upgraded::changed(engine()?, off(3)))).await?;
+        ensure!(lab.node().template(&template(), &|_| {}).await? == first, "it was baked again");
+        // As two processors differ.
+        let lab = lab.close().await.open_with(Arc::new(Upgraded::changed(engine()?, off(500_000)))).await?;
+        let second = lab.node().template(&template(), &|_| {}).await?;
+        ensure!(second != first, "a bake for another clock was used");
+        let census = lab.settled_census().await?;
+        ensure!(census.snapshots.len() == 1, "{census:?}");
         lab.remove().await
     })
 }

@@ -36,6 +36,12 @@ pub struct Mismatch {
 }
 
 impl EngineFingerprint {
+    /// What has to be exactly the same. The clock is not in it: where it is measured, no two measurements agree to the last digit.
+    pub fn kind(&self) -> String {
+        let Self { engine, version, machine, cpu, tsc_khz: _ } = self;
+        format!("{:?}", (engine, version, machine, cpu))
+    }
+
     /// Whether state saved with `self` can be resumed on `here`.
     pub fn fits(&self, here: &EngineFingerprint) -> Result<(), Mismatch> {
         let differs = |what, saved: &str, here: &str| {
@@ -79,6 +85,7 @@ mod tests {
     fn same_host_fits_with_a_slightly_different_clock() {
         let here = EngineFingerprint { tsc_khz: 2_793_400, ..fingerprint() };
         assert_eq!(fingerprint().fits(&here), Ok(()));
+        assert_eq!(fingerprint().kind(), here.kind());
     }
 
     #[test]

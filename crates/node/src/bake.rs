@@ -106,7 +106,7 @@ pub(crate) async fn ensure(
     let key = key(&[
         &files.digest,
         &rootfs.digest.to_string(),
-        &format!("{:?}", shared.engine.fingerprint()),
+        &shared.engine.fingerprint().kind(),
         &format!("{shape:?} {:?}", spec.warm),
         &leave::key(spec),
     ]);
@@ -131,7 +131,7 @@ pub(crate) async fn ensure_built(
         "built",
         &files.digest,
         digest,
-        &format!("{:?}", shared.engine.fingerprint()),
+        &shared.engine.fingerprint().kind(),
         &format!("{shape:?}"),
         &format!("{defaults:?} {start:?}"),
     ]);
@@ -168,10 +168,10 @@ struct Bake<'a> {
 }
 
 impl Bake<'_> {
-    /// The snapshot of this key; baked if there is none. The caller has the template's turn. Bakes of other keys go.
+    /// The snapshot of this key; baked if there is none. The caller has the template's turn. Other bakes of the template go.
     async fn once(&self, key: String, stages: &(dyn Fn(BakeStage) + Send + Sync)) -> Result<Pin, NodeError> {
         let (shared, name) = (self.shared, self.name);
-        if let Some(pin) = shared.snapshots.template(name, &key) {
+        if let Some(pin) = shared.snapshots.template(name, &key, shared.engine.fingerprint()) {
             return Ok(pin);
         }
         let mut attempt = 1;
@@ -181,7 +181,8 @@ impl Bake<'_> {
                 outcome => break outcome?,
             }
         };
-        for outdated in shared.snapshots.outdated_templates(name, &key) {
+        let all = shared.snapshots.templates(name);
+        for outdated in all.into_iter().filter(|id| id != pin.id()) {
             tracing::info!(template = %name, snapshot.id = %outdated, "template {name} was baked anew; its old snapshot goes");
             shared.waiting.unwant(&outdated);
             shared.snapshots.delete(&outdated)?;

@@ -273,10 +273,16 @@ impl Snapshots {
     }
 
     /// The baked template of exactly these parts.
-    pub(crate) fn template(self: &Arc<Self>, name: &TemplateName, key: &str) -> Option<Pin> {
+    pub(crate) fn template(
+        self: &Arc<Self>,
+        name: &TemplateName,
+        key: &str,
+        here: &EngineFingerprint,
+    ) -> Option<Pin> {
         let id = self.lock().iter().find_map(|(id, entry)| {
             let about = &entry.snapshot.manifest.about;
-            let wanted = matches!(&about.purpose, Purpose::Template { key: found } if found == key);
+            let wanted = matches!(&about.purpose, Purpose::Template { key: found } if found == key)
+                && about.fingerprint.fits(here).is_ok();
             (wanted && about.template == *name && !entry.condemned).then(|| id.clone())
         })?;
         self.pin(&id).ok()
@@ -284,20 +290,12 @@ impl Snapshots {
 
     /// All bakes of this template.
     pub(crate) fn templates(&self, name: &TemplateName) -> Vec<SnapshotId> {
-        // No key is empty.
-        self.outdated_templates(name, "")
-    }
-
-    /// Bakes of this template from other parts than `key`: outdated, because the engine, the kernel or the image changed.
-    pub(crate) fn outdated_templates(&self, name: &TemplateName, key: &str) -> Vec<SnapshotId> {
         let entries = self.lock();
-        let outdated = entries.iter().filter(|(_, entry)| {
+        let bakes = entries.iter().filter(|(_, entry)| {
             let about = &entry.snapshot.manifest.about;
-            matches!(&about.purpose, Purpose::Template { key: found } if found != key)
-                && about.template == *name
-                && !entry.condemned
+            matches!(about.purpose, Purpose::Template { .. }) && about.template == *name && !entry.condemned
         });
-        outdated.map(|(id, _)| id.clone()).collect()
+        bakes.map(|(id, _)| id.clone()).collect()
     }
 
     /// Snapshots that are not deleted, oldest first.
