@@ -86,7 +86,8 @@ fn clone_in_image(mkfs: &Path, directory: &Path) -> std::io::Result<()> {
         // Over the data directory: it exists, and outside of this thread nothing changes.
         mount(device.path(), directory, "xfs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
         let cloned = clone_in(directory);
-        unmount(directory, UnmountFlags::empty())?;
+        // Lazily, because another thread may just be starting a process, which holds what is open here for a moment.
+        unmount(directory, UnmountFlags::DETACH)?;
         cloned
     })?
 }

@@ -11,7 +11,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::Closed;
@@ -25,6 +27,9 @@ use crate::random::random_name;
 
 const IMAGE: &str = "pool.img";
 const UNFINISHED: &str = ".new";
+/// How long closing waits for those who hold the pool.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+const IN_USE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The image of a data directory.
 #[derive(Debug)]
@@ -171,10 +176,15 @@ impl Image {
             let _ = rustix::fs::syncfs(&directory);
         }
         kill_point::reached();
-        match rustix::mount::unmount(place, UnmountFlags::NOFOLLOW) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::BUSY) => return Err(ImageError::InUse),
-            Err(errno) => return Err(ImageError::Unmount(errno.into())),
+        // A process that is just being started holds what this one has open until it runs its own program.
+        let deadline = Instant::now() + IN_USE_PATIENCE;
+        loop {
+            match rustix::mount::unmount(place, UnmountFlags::NOFOLLOW) {
+                Ok(()) => break,
+                Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(IN_USE_PAUSE),
+                Err(Errno::BUSY) => return Err(ImageError::InUse),
+                Err(errno) => return Err(ImageError::Unmount(errno.into())),
+            }
         }
         kill_point::reached();
         let detached = match LoopDevice::of_image(&image).map_err(ImageError::Unmount)? {

@@ -1,5 +1,7 @@
 //! Pools on real loop devices: made, found again, killed between any two steps, refused when they are not ours.
 
+use std::process::Command;
+
 use super::*;
 use crate::kill_point;
 use crate::test_pool::{TestDir, config};
@@ -196,6 +198,17 @@ fn a_pool_in_use_does_not_close() {
     assert!(directory.is_mounted());
     drop(file);
     directory.open().close().unwrap();
+}
+
+#[test]
+fn a_pool_that_is_held_for_a_moment_closes() {
+    let directory = TestDir::new();
+    let pool = directory.open();
+    let file = File::create_new(pool.path().join("open")).unwrap();
+    let mut holder = Command::new("sleep").arg("0.3").stdin(file).spawn().unwrap();
+    pool.close().unwrap();
+    assert!(!directory.is_mounted());
+    holder.wait().unwrap();
 }
 
 #[test]
