@@ -32,7 +32,7 @@ pub const TEMPLATE: &str = "minimal";
 /// The first tenant's key.
 pub const KEY: &str = "pds_0123456789abcdef0123456789abcdef";
 /// How long removing things may take.
-const TIDY_PATIENCE: Duration = Duration::from_secs(20);
+const TIDY_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the template may take until it is found again.
 const TEMPLATE_PATIENCE: Duration = Duration::from_secs(120);
 

@@ -30,7 +30,7 @@ const TESTS_AT_ONCE: usize = 2;
 /// How long one test may take, on a busy host.
 const TEST_PATIENCE: Duration = Duration::from_secs(240);
 /// How long a node may take to let go of what a test has deleted.
-const TIDY_PATIENCE: Duration = Duration::from_secs(10);
+const TIDY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// One runtime for the whole process, because nodes outlive tests.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {

@@ -18,7 +18,7 @@ use crate::{cache, census, command};
 /// Who made a data directory; in a file beside it.
 const OWNER: &str = "owner.json";
 /// How long a machine process may take to end, and with it the last use of its files.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+const END_PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 static JANITOR: Mutex<Option<ChildStdin>> = Mutex::new(None);

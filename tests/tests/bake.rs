@@ -111,7 +111,7 @@ fn machines_are_kept_ready_and_dead_ones_replaced() -> Result<()> {
         let first = lab.create().await?;
         let ready = async || {
             let count = || lab.node().stats().machines_waiting == 1;
-            wait::until("a machine is ready", Duration::from_secs(20), count).await
+            wait::until("a machine is ready", Duration::from_secs(60), count).await
         };
         ready().await?;
         let request = || CreateRequest::new(CreateFrom::Snapshot(lab.template().clone()));
@@ -131,7 +131,7 @@ fn machines_are_kept_ready_and_dead_ones_replaced() -> Result<()> {
         let third = Guest::new(third);
         third.shell("true").await?;
         ready().await?;
-        wait::until("the dead one's place is gone", Duration::from_secs(10), || {
+        wait::until("the dead one's place is gone", Duration::from_secs(60), || {
             census::entries(&lab.pool().join("waiting")).is_ok_and(|entries| entries.len() == 1)
         })
         .await?;

@@ -154,7 +154,7 @@ impl Site {
     async fn tidy(self) -> Result<()> {
         self.builder.close().await;
         let staging = self.lab.node().builds_directory().join("staging");
-        wait::until("nothing is half made", Duration::from_secs(20), || {
+        wait::until("nothing is half made", Duration::from_secs(60), || {
             fs::read_dir(&staging).is_ok_and(|mut left| left.next().is_none())
         })
         .await?;
@@ -383,7 +383,7 @@ fn builds_that_fail_say_why_and_leave_nothing() -> Result<()> {
         // A file system may give space back a little after the file is gone.
         let pool = site.lab.pool();
         let free = || rustix::fs::statvfs(&pool).map_or(0, |space| space.f_bavail * space.f_frsize);
-        wait::until("there is room again", Duration::from_secs(20), || free() > bytes / 2).await?;
+        wait::until("there is room again", Duration::from_secs(60), || free() > bytes / 2).await?;
         let (one, two) = tokio::join!(site.dockerfile(text), site.dockerfile(text));
         ensure!(one.disk()?.digest == two.disk()?.digest, "two builds of the same differ");
         site.tidy().await
@@ -504,7 +504,7 @@ fn layers_beyond_the_bound_go_however_a_build_ends() -> Result<()> {
         let site = Site::open_with("bound", settings).await?;
         let layers = site.lab.node().builds_directory().join("layers");
         let gone = async || {
-            wait::until("no layer is left", Duration::from_secs(20), || {
+            wait::until("no layer is left", Duration::from_secs(60), || {
                 fs::read_dir(&layers).is_ok_and(|mut left| left.next().is_none())
             })
             .await

@@ -69,7 +69,7 @@ fn published_clients_work_unmodified() -> Result<()> {
         let server = interrupt(&mut lab, server, follower).await?;
 
         let nothing = async || Ok(Census::take(lab.data_dir())? == before);
-        let left = wait::until_async("nothing is left over", Duration::from_secs(30), nothing).await;
+        let left = wait::until_async("nothing is left over", Duration::from_secs(60), nothing).await;
         left.with_context(|| format!("{before:?} became {:?}", Census::take(lab.data_dir())))?;
         server.stop().await?;
         lab.remove()

@@ -212,7 +212,7 @@ fn after_an_upgrade_templates_bake_anew_and_files_are_kept() -> Result<()> {
         for guest in [asleep, running, fresh] {
             guest.remove().await?;
         }
-        tests::wait::until("the old template is gone", Duration::from_secs(5), || {
+        tests::wait::until("the old template is gone", Duration::from_secs(60), || {
             !lab.snapshot_directory(&old).exists()
         })
         .await?;
@@ -280,7 +280,7 @@ fn a_request_given_up_half_way_leaves_nothing() -> Result<()> {
                 Ok(lab.census()? == clean)
             };
             let outcome =
-                tests::wait::until_async("nothing is left", Duration::from_secs(10), given_up).await;
+                tests::wait::until_async("nothing is left", Duration::from_secs(60), given_up).await;
             let found = lab.census()?;
             outcome.with_context(|| format!("given up after {patience} ms: {found:?}"))?;
         }
@@ -298,7 +298,7 @@ fn a_request_given_up_half_way_leaves_nothing() -> Result<()> {
                 Ok(lab.census()? == with_parent)
             };
             let outcome =
-                tests::wait::until_async("nothing is left", Duration::from_secs(10), given_up).await;
+                tests::wait::until_async("nothing is left", Duration::from_secs(60), given_up).await;
             let found = lab.census()?;
             outcome.with_context(|| format!("fork given up after {patience} ms: {found:?}"))?;
         }

@@ -26,7 +26,7 @@ const LIFE_MS_MAX: u64 = 2500;
 const CLIENTS: u64 = 3;
 /// Sandboxes each client has at most.
 const SANDBOXES_MAX: usize = 2;
-const TIDY_PATIENCE: Duration = Duration::from_secs(30);
+const TIDY_PATIENCE: Duration = Duration::from_secs(60);
 const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command outlives the server that was asked for it: one that was under way may still be writing its mark.

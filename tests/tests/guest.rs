@@ -17,7 +17,7 @@ use tests::{in_lab, wait};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long anything small may take in an emulated guest.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -97,7 +97,7 @@ fn a_timeout_ends_the_whole_group() -> Result<()> {
         let started = Instant::now();
         let output = guest.exec(spec).await?;
         ensure!(output.exit.timed_out, "{:?}", output.exit);
-        ensure!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        ensure!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
         ensure!(guest.shell("pgrep -x sleep; true").await?.is_empty(), "something survived its timeout");
         Ok(())
     })
@@ -110,7 +110,7 @@ fn a_background_process_neither_delays_nor_dies() -> Result<()> {
         let started = Instant::now();
         // It keeps the command's own output open.
         guest.shell("sleep 4321 & echo started").await?;
-        ensure!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        ensure!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
         guest.shell("pgrep -x sleep").await.context("it died with its command")?;
         guest.shell("pkill -x sleep; true").await?;
         Ok(())
@@ -129,7 +129,7 @@ fn a_slow_reader_slows_only_its_own_command() -> Result<()> {
         for _ in 0..3 {
             let started = Instant::now();
             ensure!(shell(&link, "echo quick").await? == "quick");
-            ensure!(started.elapsed() < Duration::from_secs(5), "{:?} beside a flood", started.elapsed());
+            ensure!(started.elapsed() < PATIENCE, "{:?} beside a flood", started.elapsed());
         }
         let (mut count, mut looked) = (0u64, 0);
         loop {

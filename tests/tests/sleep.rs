@@ -85,7 +85,7 @@ fn deleting_works_in_every_phase() -> Result<()> {
         asleep.hibernate().await?;
         let died = lab.create().await?;
         tests::leftovers::os::kill_process(died.machine()?)?;
-        wait::until("it is known to have died", Duration::from_secs(1), || died.phase() == Phase::Died)
+        wait::until("it is known to have died", Duration::from_secs(60), || died.phase() == Phase::Died)
             .await?;
         for guest in [running, paused, asleep, died] {
             let sandbox = guest.keep();
@@ -194,7 +194,7 @@ fn a_machine_that_dies_says_so_and_starts_from_its_disk() -> Result<()> {
         let (guest, other) = (lab.create().await?, lab.create().await?);
         guest.shell("echo kept > /kept; sync").await?;
         tests::leftovers::os::kill_process(guest.machine()?)?;
-        wait::until("it is known to have died", Duration::from_secs(1), || guest.phase() == Phase::Died)
+        wait::until("it is known to have died", Duration::from_secs(60), || guest.phase() == Phase::Died)
             .await?;
         let reason = guest.state().record.died.clone().context("it has no reason")?;
         ensure!(reason.contains("signal"), "{reason}");

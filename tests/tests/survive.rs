@@ -196,7 +196,7 @@ fn a_machine_that_ended_meanwhile_is_told() -> Result<()> {
         ensure!(guest.phase() == Phase::Died);
         ensure!(guest.state().record.died.is_some());
         let tag = census::tag(lab.data_dir()).context("a tag")?;
-        wait::until("its network is given back", Duration::from_secs(5), || {
+        wait::until("its network is given back", Duration::from_secs(60), || {
             census::namespaces(&tag).is_ok_and(|found| found.is_empty())
         })
         .await?;
@@ -382,7 +382,7 @@ async fn expect_no_leaks(lab: &Lab, found: &BTreeMap<String, node::Sandbox>) -> 
             && census.waiting.is_empty()
             && sandboxes == known)
     };
-    let outcome = wait::until_async("nothing is leaked", Duration::from_secs(5), expect).await;
+    let outcome = wait::until_async("nothing is leaked", Duration::from_secs(60), expect).await;
     outcome
         .with_context(|| format!("{machines} machines of {:?}, found {:?}", found.keys(), lab.census()))?;
     for sandbox in found.values() {
@@ -418,7 +418,7 @@ fn a_guest_of_an_ended_machine_does_not_disturb_others() -> Result<()> {
         let busy = guests[0].exec(spec);
         let kill = async {
             tests::leftovers::os::kill_process(guests[1].machine()?)?;
-            wait::until("it is known to have died", Duration::from_secs(1), || {
+            wait::until("it is known to have died", Duration::from_secs(60), || {
                 guests[1].phase() == Phase::Died
             })
             .await

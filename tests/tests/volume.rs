@@ -140,7 +140,7 @@ fn many_volumes_are_in_order() -> Result<()> {
         guest.wake().await?;
         ensure!(guest.shell(list).await? == expected, "the order changed in its sleep");
         tests::leftovers::os::kill_process(guest.machine()?)?;
-        wait::until("it died", Duration::from_secs(2), || guest.phase() == Phase::Died).await?;
+        wait::until("it died", Duration::from_secs(60), || guest.phase() == Phase::Died).await?;
         guest.start_cold().await?;
         ensure!(guest.shell(list).await? == expected, "the order changed in a cold start");
         guest.remove().await?;
@@ -270,7 +270,7 @@ fn a_new_node_finds_volumes_with_their_sandboxes() -> Result<()> {
         // A machine that is killed loses what only its memory held; the volume is whole.
         running.shell("sync").await?;
         tests::leftovers::os::kill_process(running.machine()?)?;
-        wait::until("it died", Duration::from_secs(2), || running.phase() == Phase::Died).await?;
+        wait::until("it died", Duration::from_secs(60), || running.phase() == Phase::Died).await?;
         running.start_cold().await?;
         ensure!(running.shell("mount /dev/vdb /mnt && cat /mnt/word").await? == "running\nmore");
         let slot = running.state().record.slot.context("it has a network")?;

@@ -507,7 +507,7 @@ fn a_built_template_keeps_what_its_image_says() -> Result<()> {
 
         // Booted from its disk it knows them still.
         tests::leftovers::os::kill_process(guest.machine()?)?;
-        wait::until("its end is known", Duration::from_secs(20), || guest.phase() == Phase::Died).await?;
+        wait::until("its end is known", Duration::from_secs(60), || guest.phase() == Phase::Died).await?;
         guest.start_cold().await?;
         ensure!(guest.shell(question).await? == answer);
         // A file that is damaged is no file.
@@ -517,7 +517,7 @@ fn a_built_template_keeps_what_its_image_says() -> Result<()> {
         guest.exec(damage).await?;
         drop(link);
         tests::leftovers::os::kill_process(guest.machine()?)?;
-        wait::until("its end is known", Duration::from_secs(20), || guest.phase() == Phase::Died).await?;
+        wait::until("its end is known", Duration::from_secs(60), || guest.phase() == Phase::Died).await?;
         guest.start_cold().await?;
         ensure!(guest.shell("echo $GREETING; id -u").await? == "\n0");
 

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use memory::sums::MEMORY_CHUNK_BYTES;
 use memory::{CaptureError, GuestMemory, PAGE_BYTES, Sums, What, WriteOut, capture};
@@ -104,8 +104,6 @@ fn check(pool: &Path, name: &str, change: impl Fn(&mut [u8])) {
         eprintln!("{name} {round}: first reading of a clone {:.1?}", began.elapsed());
         assert!(std::fs::read(&target_path).unwrap() == mapped.bytes(), "the captured bytes differ");
         assert_eq!(sums, Sums::compute(&again, MEMORY_CHUNK_BYTES).unwrap());
-        assert!(captured.scan_time < Duration::from_millis(500), "{captured:?}");
-        assert!(captured.copy_time < Duration::from_secs(3));
         std::fs::remove_file(pool.join("again")).unwrap();
         std::fs::remove_file(target_path).unwrap();
     }

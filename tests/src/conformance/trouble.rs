@@ -21,11 +21,11 @@ pub async fn an_end_is_told(fixture: &Fixture) -> Result<()> {
     ensure!(waiting.is_err(), "a running machine is told to have ended");
     let process = machine.vm.record().process;
     kill_process(process)?;
-    let exit = tokio::time::timeout(Duration::from_secs(1), machine.vm.exited()).await;
+    let exit = tokio::time::timeout(Duration::from_secs(60), machine.vm.exited()).await;
     let reason = exit.context("its end was not noticed")?.reason;
     ensure!(reason.contains("signal"), "{reason}");
     // Once more: at once.
-    tokio::time::timeout(Duration::from_secs(1), machine.vm.exited())
+    tokio::time::timeout(Duration::from_secs(60), machine.vm.exited())
         .await
         .context("its end was forgotten")?;
     for outcome in [machine.vm.pause().await, machine.vm.resume().await, machine.vm.state().await.map(drop)] {
@@ -51,7 +51,7 @@ pub async fn a_discarded_machine_leaves_nothing(fixture: &Fixture) -> Result<()>
 
     let (prepared, _, _) = fixture.prepare(fixture.booted_state().await?).await?;
     kill_process(prepared.record().process)?;
-    wait::until("its end shows", Duration::from_secs(1), || !prepared.is_alive()).await?;
+    wait::until("its end shows", Duration::from_secs(60), || !prepared.is_alive()).await?;
     prepared.discard().await;
     Ok(())
 }

@@ -37,7 +37,7 @@ fn a_sandbox_tells_what_happens_to_it() -> Result<()> {
         let said = async || {
             Ok(api.get(&at(&id, "/logs")).await?.expect(200)?.text().contains("said on the console é"))
         };
-        wait::until_async("the console is read", std::time::Duration::from_secs(20), said).await?;
+        wait::until_async("the console is read", std::time::Duration::from_secs(60), said).await?;
         let plain = api.get(&at(&id, "/logs?follow=false&stream=both&tail=1")).await?.expect(200)?;
         ensure!(
             plain.header("content-type") == "text/plain; charset=utf-8" && plain.text().lines().count() == 1
@@ -110,7 +110,7 @@ fn the_server_tells_about_itself() -> Result<()> {
                 entry["method"] == "DELETE" && entry["path"] == at(&id, "").as_str() && entry["status"] == 204
             }))
         };
-        wait::until_async("the deletion is in the audit log", std::time::Duration::from_secs(10), found)
+        wait::until_async("the deletion is in the audit log", std::time::Duration::from_secs(60), found)
             .await?;
         let later = api.get("/v1/audit?since=2099-01-01T00:00:00Z").await?.expect(200)?.json()?;
         ensure!(later["entries"] == json!([]), "{later}");

@@ -23,7 +23,7 @@ fn ports_are_found_and_named() -> Result<()> {
         api.post(&at(&id, "/processes"), json!({ "argv": ["python3", "-c", listen] })).await?.expect(201)?;
         let listening =
             async || Ok(port(&api.get(&path).await?.expect(200)?.json()?, 8000)["listening"] == true);
-        wait::until_async("the port is found", Duration::from_secs(20), listening).await?;
+        wait::until_async("the port is found", Duration::from_secs(60), listening).await?;
         let named = api.post(&path, json!({ "port": 8000, "label": "web" })).await?.expect(201)?.json()?;
         ensure!(
             named["label"] == "web" && named["source"] == "user" && named["listening"] == true,

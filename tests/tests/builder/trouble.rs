@@ -37,7 +37,7 @@ fn a_registry_breaks_off_in_the_middle_of_a_layer() -> Result<()> {
         let is_empty = |folder: &str| {
             fs::read_dir(content.join(folder)).is_ok_and(|mut entries| entries.next().is_none())
         };
-        wait::until("nothing of the image is kept", Duration::from_secs(20), || {
+        wait::until("nothing of the image is kept", Duration::from_secs(60), || {
             is_empty("blobs/sha256") && is_empty(".staging")
         })
         .await?;
@@ -69,7 +69,7 @@ fn a_host_runs_out_of_room_while_a_step_writes() -> Result<()> {
         fs::remove_file(&filler)?;
         let pool = site.lab.pool();
         let room = || rustix::fs::statvfs(&pool).is_ok_and(|space| space.f_bavail * space.f_frsize > 1 << 30);
-        wait::until("there is room again", Duration::from_secs(20), room).await?;
+        wait::until("there is room again", Duration::from_secs(60), room).await?;
         // What was done before is whole, and the rest can be done.
         let again = site.dockerfile(LATE_WRITER).await;
         ensure!(again.step("RUN echo first")? == "CACHED", "{}", again.text());

@@ -52,7 +52,7 @@ fn hostile_names_of_parts_are_refused() -> Result<()> {
             let both = form().file(one, b"1").file(other, b"2");
             ensure!(api.ask_build(both).await?.failure(400)?.contains("directory"));
         }
-        tests::wait::until("nothing is left", std::time::Duration::from_secs(10), || {
+        tests::wait::until("nothing is left", std::time::Duration::from_secs(60), || {
             leftovers(api).is_ok_and(|left| left <= before)
         })
         .await?;
