@@ -31,6 +31,7 @@ from pandastack import (
     SandboxTimeout,
     ServerError,
 )
+from pandastack._config import preview_scheme, resolve
 from pandastack._local import safe_name
 from pandastack._sse import EventDecoder
 
@@ -142,10 +143,35 @@ def test_where_key_and_address_come_from(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_the_surface(driver: Driver) -> None:
     driver.run(lambda client: _assert(client.sandbox is client.sandboxes))
     driver.server.answers = [Answer(200)]
-    assert driver.sandbox(lambda box: box.preview_url(8000)) == "https://8000-box.127.0.0.1"
-    assert driver.sandbox(lambda box: box.preview_url(80, "http"), preview_host="p.example") == "http://80-box.p.example"
     with pytest.raises(ValueError, match="65535"):
         driver.sandbox(lambda box: box.preview_url(0))
+
+
+def test_previews_by_name(driver: Driver) -> None:
+    driver.server.answers = [Answer(200)]
+    port = driver.server.url.rpartition(":")[2]
+    assert driver.sandbox(lambda box: box.preview_url(8000)) == f"http://8000-box.localhost:{port}"
+    assert driver.sandbox(lambda box: box.preview_url(8000, "https")) == f"https://8000-box.localhost:{port}"
+    given = {"preview_host": "p.example"}
+    assert driver.sandbox(lambda box: box.preview_url(80), **given) == "https://80-box.p.example"
+    assert driver.sandbox(lambda box: box.preview_url(80, "http"), **given) == "http://80-box.p.example"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "preview"),
+    [
+        ("https://api.example.com", "https .example.com"),
+        ("http://sandboxes.example.com:8080", "https .sandboxes.example.com"),
+        ("http://192.0.2.7:8080", "https .192.0.2.7"),
+        ("http://127.0.0.1:8080/v1", "http .localhost:8080"),
+        ("http://[::1]:8080", "http .localhost:8080"),
+        ("http://localhost", "http .localhost"),
+        ("https://api.localhost:8443", "https .localhost:8443"),
+    ],
+)
+def test_where_previews_by_name_are(base_url: str, preview: str) -> None:
+    host = resolve("pds_test", base_url, None, None).preview_host
+    assert f"{preview_scheme(base_url, host)} .{host}" == preview
 
 
 def _assert(holds: bool) -> None:

@@ -49,7 +49,7 @@ export class PandaStack {
   readonly databases: DatabasesAPI;
   /** Apps, where the server has them. */
   readonly apps: AppsAPI;
-  /** Host that previews live under; the server's own when absent. */
+  /** Host that previews live under; the server's own when absent, or `localhost` if that is on this host. */
   previewHost: string | undefined;
   readonly #transport: Transport;
 
@@ -89,7 +89,16 @@ export class PandaStack {
   /** Host that previews live under. */
   get previewSuffix(): string {
     if (this.previewHost) return this.previewHost.replace(/^\.+/, "");
-    return new URL(this.baseUrl).hostname.replace(/^api\./, "");
+    const { hostname, port } = new URL(this.baseUrl);
+    // Names under localhost lead to this host, and every server knows them.
+    if (isHere(hostname)) return port === "" ? "localhost" : `localhost:${port}`;
+    return hostname.replace(/^api\./, "");
+  }
+
+  /** How previews are reached: on this host as the server itself is, elsewhere with TLS. */
+  get previewScheme(): "http" | "https" {
+    const here = isHere(this.previewSuffix.split(":")[0] ?? "");
+    return here && this.baseUrl.startsWith("http:") ? "http" : "https";
   }
 
   /** Who is calling. */
@@ -124,6 +133,10 @@ export class PandaStack {
   request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
     return this.#transport.request<T>(method, path, options);
   }
+}
+
+function isHere(name: string): boolean {
+  return ["127.0.0.1", "[::1]", "localhost"].includes(name) || name.endsWith(".localhost");
 }
 
 /** The client, under the name that earlier releases gave it. */

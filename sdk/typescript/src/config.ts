@@ -16,7 +16,7 @@ export interface ClientConfig {
   maxCreateRetrySeconds?: number | undefined;
   /** How long to wait for a sandbox that does not answer yet; `PANDASTACK_EXEC_READY_TIMEOUT_MS`, or 20 seconds. */
   execReadyTimeoutMs?: number | undefined;
-  /** Host that previews live under; `PANDASTACK_PREVIEW_HOST`, or the server's own. */
+  /** Host that previews live under; `PANDASTACK_PREVIEW_HOST`, or the server's own; `localhost` if that is on this host. */
   previewHost?: string | undefined;
   /** Another `fetch` than the global one. */
   fetch?: typeof fetch | undefined;

@@ -377,10 +377,11 @@ export class Sandbox {
   }
 
   /**
-   * Where a port is reached without a key, when the server serves previews by host name. The sandbox's id is the secret. For a
-   * link that ends, and that every server has, see `createPreview`.
+   * Where a port is reached without a key, when the server serves previews by host name. The sandbox's id is the secret. A server
+   * on this host has them under `localhost`, which browsers and curl find by themselves. For a link that ends, and that works on
+   * every server and with every program, see `createPreview`.
    */
-  previewUrl(port: number, scheme: "http" | "https" = "https"): string {
+  previewUrl(port: number, scheme: "http" | "https" = this.client.previewScheme): string {
     if (!Number.isInteger(port) || port < 1 || port > 65535) throw new RangeError(`${port} is no port`);
     return `${scheme}://${port}-${this.id}.${this.client.previewSuffix}`;
   }

@@ -83,7 +83,8 @@ test("everything that release 0.9 had is there", async () => {
       has(sandbox.filesystem, FILESYSTEM);
       has(sandbox.commands, "run");
       assert.equal(sandbox.client, client);
-      assert.equal(sandbox.previewUrl(80), "https://80-box.127.0.0.1");
+      assert.equal(sandbox.previewUrl(80), `http://80-box.localhost:${new URL(client.baseUrl).port}`);
+      assert.equal(sandbox.previewUrl(80, "https"), `https://80-box.localhost:${new URL(client.baseUrl).port}`);
     },
   );
 });

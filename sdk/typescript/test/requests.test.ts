@@ -418,8 +418,16 @@ test("await using deletes a sandbox, but not one that is persistent or gone", as
 });
 
 test("preview addresses come from the server's own", () => {
-  const at = (baseUrl: string, previewHost?: string) => new PandaStack({ apiKey: "k", baseUrl, previewHost }).previewSuffix;
-  assert.equal(at("https://api.example.com"), "example.com");
-  assert.equal(at("http://127.0.0.1:8080"), "127.0.0.1");
-  assert.equal(at("https://api.example.com", ".preview.example.org"), "preview.example.org");
+  const at = (baseUrl: string, previewHost?: string) => {
+    const client = new PandaStack({ apiKey: "k", baseUrl, previewHost });
+    return `${client.previewScheme} .${client.previewSuffix}`;
+  };
+  assert.equal(at("https://api.example.com"), "https .example.com");
+  assert.equal(at("http://sandboxes.example.com:8080"), "https .sandboxes.example.com");
+  assert.equal(at("http://192.0.2.7:8080"), "https .192.0.2.7");
+  assert.equal(at("http://127.0.0.1:8080/v1"), "http .localhost:8080");
+  assert.equal(at("http://[::1]:8080"), "http .localhost:8080");
+  assert.equal(at("http://localhost"), "http .localhost");
+  assert.equal(at("https://api.localhost:8443"), "https .localhost:8443");
+  assert.equal(at("https://api.example.com", ".preview.example.org"), "https .preview.example.org");
 });

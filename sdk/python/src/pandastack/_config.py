@@ -68,8 +68,11 @@ def resolve(
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"not an address of a server: {base!r}; expected something like {DEFAULT_BASE_URL}")
     host = (preview_host or env("PANDASTACK_PREVIEW_HOST") or "").strip().lstrip(".")
+    if not host and _is_here(parts.hostname):
+        # Names under localhost lead to this host, and every server knows them.
+        host = f"localhost:{parts.port}" if parts.port else "localhost"
     if not host:
-        host = parts.hostname[len("api.") :] if parts.hostname.startswith("api.") else parts.hostname
+        host = parts.hostname.removeprefix("api.")
     return Config(
         api_key=key or None,
         base_url=base,
@@ -77,6 +80,12 @@ def resolve(
         create_budget=_create_budget(max_create_retry_seconds),
         warm_up_budget=_seconds("PANDASTACK_EXEC_READY_TIMEOUT", WARM_UP_BUDGET),
     )
+
+
+def preview_scheme(base_url: str, preview_host: str) -> str:
+    """How a preview by name is reached: on this host as the server itself is, elsewhere with TLS."""
+    name = preview_host.partition(":")[0]
+    return urlsplit(base_url).scheme if _is_here(name) else "https"
 
 
 def segment(value: object) -> str:
@@ -93,6 +102,10 @@ def _create_budget(explicit: Optional[float]) -> float:
     if not math.isfinite(explicit) or explicit < 0:
         raise ValueError("max_create_retry_seconds must be a finite number, 0 (never again) or more")
     return float(explicit)
+
+
+def _is_here(name: str) -> bool:
+    return name in ("127.0.0.1", "::1", "localhost") or name.endswith(".localhost")
 
 
 def _same_server(one: str, other: str) -> bool:

@@ -31,7 +31,8 @@ class AsyncPandaStack:
     :param timeout: seconds until an answer is given up. Commands and machines get what they need beyond that.
     :param max_create_retry_seconds: how long creating and forking ask again when there is no room; 60 when absent, 0 for never.
     :param on_create_retry: called with a :class:`CreateRetryEvent` before each time.
-    :param preview_host: the host name under which previews are; else ``PANDASTACK_PREVIEW_HOST``, or the server's.
+    :param preview_host: the host name under which previews are; else ``PANDASTACK_PREVIEW_HOST``, or the server's; under
+        ``localhost`` if that is on this host.
     :param http_client: an HTTP client of your own, with its proxies and certificates. You close it.
     """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Union
 
 import httpx
 
-from .._config import segment
+from .._config import preview_scheme, segment
 from .._exploring import BranchOutcome, Candidate, Select
 from .._json import as_list, as_object
 from .._runtime_async import CancelEvent
@@ -540,14 +540,21 @@ class AsyncSandbox:
             body["paths"] = list(paths)
         return Preview.from_dict(await self._transport.request("POST", f"{self._path}/preview-token", json=body))
 
-    def preview_url(self, port: int, scheme: str = "https") -> str:
+    def preview_url(self, port: int, scheme: Optional[str] = None) -> str:
         """The address of a port by host name, on servers that have previews by name. It is worked out, not asked for.
 
-        For a link that works on every server see :meth:`preview`.
+            print(sandbox.preview_url(8000))
+
+        A server on this host has them under ``localhost``, which browsers and curl find by themselves. For a link that works on
+        every server and with every program see :meth:`preview`.
+
+        :param scheme: ``https``, or that of the server if it is on this host.
         """
         if isinstance(port, bool) or not 1 <= port <= 65535:
             raise ValueError(f"a port is a number from 1 to 65535, not {port!r}")
-        return f"{scheme}://{port}-{self.id}.{self._client.preview_host}"
+        host = self._client.preview_host
+        scheme = scheme or preview_scheme(self._client.base_url, host)
+        return f"{scheme}://{port}-{self.id}.{host}"
 
     async def preview_urls(self) -> dict[int, str]:
         """:meth:`preview_url` for each port."""
