@@ -6,7 +6,7 @@ mod disk;
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -149,12 +149,7 @@ impl Context {
     /// Whether `path` is an archive that `ADD` unpacks.
     fn is_archive(&self, path: &str) -> Result<bool, BuildError> {
         let (file, _) = self.open(path)?;
-        oci::is_archive(file).map_err(|error| match error.kind() {
-            io::ErrorKind::Unsupported => bad(format!(
-                "`{path}` is compressed in a way that ADD does not unpack; COPY it and unpack it in a RUN step"
-            )),
-            _ => BuildError::host("read the context")(error),
-        })
+        oci::is_archive(file).map_err(BuildError::host("read the context"))
     }
 }
 

@@ -1,6 +1,7 @@
-//! A layer's bytes as they are when not compressed: plain, gzip, Zstandard or xz, found by looking. Counts, sums and stops at limits,
+//! A layer's bytes as they are when not compressed: plain, gzip, Zstandard, xz or bzip2, found by looking. Counts, sums and stops at limits,
 //! so that a small file cannot become an endless one.
 
+mod bzip2;
 mod xz;
 
 use std::cell::Cell;
@@ -10,6 +11,7 @@ use std::rc::Rc;
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use self::bzip2::Bzip2;
 use self::xz::Xz;
 use crate::digest::{Digest, Digester};
 
@@ -63,8 +65,7 @@ impl Stream {
         } else if start.starts_with(XZ) {
             Box::new(Xz::new(source))
         } else if start.starts_with(BZIP2) {
-            let reason = "only gzip, Zstandard and xz are understood";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            Box::new(Bzip2::new(source))
         } else {
             Box::new(source)
         };
@@ -217,10 +218,17 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// By the program: nothing here compresses so.
     fn xz(bytes: &[u8]) -> Vec<u8> {
-        let mut program = Command::new("xz");
-        let piped = program.arg("-0").stdin(Stdio::piped()).stdout(Stdio::piped());
+        compressed_by(Command::new("xz").arg("-0"), bytes)
+    }
+
+    fn bzip2(bytes: &[u8]) -> Vec<u8> {
+        compressed_by(Command::new("bzip2").arg("-1"), bytes)
+    }
+
+    /// By a program: nothing here compresses so.
+    fn compressed_by(program: &mut Command, bytes: &[u8]) -> Vec<u8> {
+        let piped = program.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = piped.spawn().unwrap();
         let (mut input, bytes) = (child.stdin.take().unwrap(), bytes.to_vec());
         let writer = std::thread::spawn(move || input.write_all(&bytes).unwrap());
@@ -243,6 +251,7 @@ mod tests {
             [gzip(&text), gzip(&text)].concat(),
             [zstd(&text), zstd(&text)].concat(),
             [xz(&text), vec![0; 8], xz(&text), vec![0; 4]].concat(),
+            [bzip2(&text), bzip2(b""), bzip2(&text)].concat(),
             [skipped.clone(), zstd(&text), skipped.clone(), zstd(&text), skipped].concat(),
         ] {
             assert!(decompress(whole, BOUNDS).unwrap() == text.repeat(2));
@@ -253,7 +262,7 @@ mod tests {
     #[test]
     fn damage_is_an_error() {
         let text: Vec<u8> = (0..50_000u32).flat_map(u32::to_le_bytes).collect();
-        for whole in [gzip(&text), zstd(&text), xz(&text)] {
+        for whole in [gzip(&text), zstd(&text), xz(&text), bzip2(&text)] {
             assert!(decompress(whole[..whole.len() - 9].to_vec(), BOUNDS).is_err());
         }
         let mut wrong = gzip(&text);
@@ -264,9 +273,41 @@ mod tests {
     }
 
     #[test]
+    fn bzip2_is_undone_whatever_was_done() {
+        let noise = |length: u32, kinds: u32| -> Vec<u8> {
+            let step = |seed: &mut u32| {
+                *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                Some(((*seed >> 16) % kinds) as u8)
+            };
+            let mut seed = 7;
+            (0..length).filter_map(|_| step(&mut seed)).collect()
+        };
+        for bytes in [
+            b"a".to_vec(),
+            noise(300_000, 256),
+            noise(250_000, 3),
+            noise(100_000, 1),
+            [vec![9; 255], vec![8; 259], vec![7; 260], vec![6; 4], vec![6; 100_000]].concat(),
+            (0..100_000u32).flat_map(|number| number.to_string().into_bytes()).collect(),
+        ] {
+            let whole = bzip2(&bytes);
+            assert!(decompress(whole.clone(), BOUNDS).unwrap() == bytes);
+            // Whatever is wrong in it, it is told or was not used.
+            for at in (4..whole.len()).step_by(1 + whole.len() / 25) {
+                let mut wrong = whole.clone();
+                wrong[at] ^= 0x10;
+                assert!(
+                    decompress(wrong, BOUNDS).is_err_and(|error| limit_in(&error).is_none())
+                        || at > whole.len() - 2
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_grows_too_much_is_stopped() {
         let bomb = vec![0; 80 << 20];
-        for whole in [gzip(&bomb), zstd(&bomb), xz(&bomb)] {
+        for whole in [gzip(&bomb), zstd(&bomb), xz(&bomb), bzip2(&bomb)] {
             let error = decompress(whole, BOUNDS).unwrap_err();
             assert_eq!(limit_in(&error), Some(StreamLimit::Ratio(200)));
         }

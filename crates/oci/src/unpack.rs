@@ -43,11 +43,11 @@ pub struct Unpacked {
     pub xattrs_skipped: u64,
 }
 
-/// Whether something begins as an archive does that [`Unpacker::tarball`] takes: tar, gzip, Zstandard or xz. What begins so may still turn
-/// out to be damaged.
+/// Whether something begins as an archive does that [`Unpacker::tarball`] takes: tar, gzip, Zstandard, xz or bzip2. What begins so may
+/// still turn out to be damaged.
 ///
 /// # Errors
-/// When it cannot be read, or is compressed in another way (`Unsupported`), so that nobody here can tell.
+/// When it cannot be read.
 pub fn is_archive(source: impl Read + 'static) -> std::io::Result<bool> {
     let limits = Limits::default();
     let bounds = Bounds { bytes_max: limits.bytes_max, ratio_max: limits.ratio_max };
