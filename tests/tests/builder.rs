@@ -1,5 +1,7 @@
 //! Templates of one's own: from Dockerfiles, images and tarballs, in real machines and from a real registry.
 
+#[path = "builder/certificates.rs"]
+mod certificates;
 #[path = "builder/frail.rs"]
 mod frail;
 #[path = "builder/image.rs"]
@@ -84,7 +86,10 @@ impl Site {
     }
 
     async fn open_with(name: &'static str, settings: BuilderSettings) -> Result<Self> {
-        let lab = Lab::open(LabSettings::new(name)).await?;
+        Self::over(Lab::open(LabSettings::new(name)).await?, settings)
+    }
+
+    fn over(lab: Lab, settings: BuilderSettings) -> Result<Self> {
         let settings = BuilderSettings { vcpus: 1, memory_mib: 256, step_timeout: STEP_TIMEOUT, ..settings };
         let builder = tokio::task::block_in_place(|| Builder::new(lab.node().clone(), settings))?;
         let files = lab.data_dir().join("files");
@@ -105,6 +110,11 @@ impl Site {
     fn destination(&self) -> PathBuf {
         let number = self.builds.fetch_add(1, Ordering::Relaxed);
         self.lab.node().builds_directory().join("templates").join(number.to_string())
+    }
+
+    /// How many there were.
+    fn destinations(&self) -> usize {
+        self.builds.load(Ordering::Relaxed)
     }
 
     async fn build(&self, source: Source) -> Outcome {
@@ -191,6 +201,7 @@ COPY --chown=app:staff --chmod=640 src/*.txt ./texts/
 COPY . /all/
 ADD bundle.tar.gz /opt/bundle/
 ADD packed.tar.xz /opt/packed/
+ADD old.tar.bz2 /opt/old/
 ADD plain.tar /opt/plain/
 COPY --from=tools /out/*.txt /copied/
 COPY --from=tools /out /copied/whole
@@ -222,7 +233,7 @@ fn files_of_stages(site: &Site) -> Result<()> {
     let inside = site.files.join("bundle");
     fs::create_dir_all(inside.join("d"))?;
     fs::write(inside.join("d/file"), "packed\n")?;
-    for (option, name) in [("-czf", "bundle.tar.gz"), ("-cJf", "packed.tar.xz")] {
+    for (option, name) in [("-czf", "bundle.tar.gz"), ("-cJf", "packed.tar.xz"), ("-cjf", "old.tar.bz2")] {
         let mut tar = Command::new("tar");
         tar.args(["--owner=77", "--group=88", option]).arg(site.context().join(name));
         ensure!(tar.arg("-C").arg(&inside).arg("d").status()?.success(), "tar");
@@ -258,8 +269,8 @@ fn a_dockerfile_with_stages_is_built_once() -> Result<()> {
         let second = site.dockerfile(&text).await;
         println!("second build: {:?}", second.took);
         ensure!(second.disk()?.digest == built.digest);
-        let steps: Vec<&String> = second.lines.iter().filter(|line| line.contains("/13] ")).collect();
-        ensure!(steps.len() == 13, "{}", second.text());
+        let steps: Vec<&String> = second.lines.iter().filter(|line| line.contains("/14] ")).collect();
+        ensure!(steps.len() == 14, "{}", second.text());
         for step in steps {
             ensure!(second.step(step)? == "CACHED", "{step}");
         }
@@ -297,6 +308,7 @@ fn check_stages(disk: &Path) -> Result<()> {
         ("/all/left/out.log", ""),
         ("/opt/bundle/d/file", "packed\n"),
         ("/opt/packed/d/file", "packed\n"),
+        ("/opt/old/d/file", "packed\n"),
         ("/opt/plain/plain.tar", "this is no archive\n"),
         ("/copied/a.txt", "a\n"),
         ("/copied/whole/sub/c.log", "c\n"),

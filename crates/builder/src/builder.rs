@@ -97,7 +97,8 @@ impl Builder {
         // Goes after everything the build uses, however the build ends.
         let _afterwards = Afterwards(self.clone());
         let _in_use = inner.stock.in_use().await;
-        let making = Making { size, journal: &journal, cancelled: &cancelled };
+        let authorities = inner.node.authorities().await.map_err(BuildError::node)?;
+        let making = Making { size, authorities: &authorities, journal: &journal, cancelled: &cancelled };
         let made = tokio::select! {
             biased;
             () = cancelled.cancelled() => Err(BuildError::Cancelled),

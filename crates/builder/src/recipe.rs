@@ -110,7 +110,7 @@ impl Recipe<'_> {
         bases: &Bases,
         context: &Arc<Context>,
     ) -> Result<Vec<Stage>, BuildError> {
-        let (bases, context, size) = (bases.keys(self.making.size), Arc::clone(context), self.making.size);
+        let (bases, context, size) = (bases.keys(self.making), Arc::clone(context), self.making.size);
         // Files of the context are read to find out whether they are the same as last time.
         blocking(move || {
             let mut stages: Vec<Stage> = Vec::new();

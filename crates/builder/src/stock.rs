@@ -106,5 +106,14 @@ pub(crate) fn base_key(what: &str, size: DiskSize) -> CacheKey {
     CacheKey::of_base(&format!("{what} on {} MiB, version {VERSION}", size.mib()))
 }
 
+/// The key of a disk with a system that comes from elsewhere. It was made to trust further authorities: whoever trusts others finds
+/// another disk.
+pub(crate) fn foreign_key(what: &str, making: Making<'_>) -> CacheKey {
+    match making.authorities.digest() {
+        None => base_key(what, making.size),
+        Some(digest) => base_key(&format!("{what} trusting {digest}"), making.size),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -36,9 +36,9 @@ pub use kernel::{KernelImage, KernelSource};
 pub use modules::ModuleError;
 pub use progress::{Progress, Silent, Stage, Step};
 pub use rootfs::{
-    DiskSize, ExactVersion, FileSpec, GuestPath, HostCertificates, InstalledPackage, Journal, NpmPackage,
-    PackageName, PackageSources, PrepareError, PythonPackage, Rootfs, RootfsManifest, RootfsSpec, SpecError,
-    SuiteName, TreeDisk, UserName, UserSpec, grow_disk, host_suite, prepare_guest_tree,
+    Authorities, DiskSize, ExactVersion, FileSpec, GuestPath, HostCertificates, InstalledPackage, Journal,
+    NpmPackage, PackageName, PackageSources, PrepareError, PythonPackage, Rootfs, RootfsManifest, RootfsSpec,
+    SpecError, SuiteName, TreeDisk, UserName, UserSpec, grow_disk, host_suite, prepare_guest_tree,
 };
 pub use store::{Damage, ImageStore, Reuse};
 pub use template::TemplateSpec;

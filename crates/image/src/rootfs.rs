@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::certificates::Authorities;
 use self::ext4::Ext4;
 pub use self::ext4::Journal;
 pub use self::sources::{PackageSources, host_suite};
@@ -26,7 +27,7 @@ pub use self::spec::{
 };
 pub use self::tree_disk::{PrepareError, TreeDisk, grow_disk, prepare_guest_tree};
 use crate::digest::{Digest, KeyBuilder};
-use crate::error::{ImageError, blocking};
+use crate::error::ImageError;
 use crate::manifest::Content;
 use crate::progress::Reporter;
 use crate::store::{Built, ImageStore, Kind, PackageCache, Reuse, Staging, Wanted};
@@ -76,14 +77,15 @@ pub(crate) async fn ensure(
 ) -> Result<Rootfs, ImageError> {
     spec.check()?;
     let sources = sources::lines(&store.answers(), &spec.sources, &spec.suite).await?;
-    let inject = spec.host_certificates;
-    let certificates =
-        blocking("reading the host's certificates", move || certificates::read(inject)).await?;
-    let key = key(spec, &sources, &certificates);
+    let authorities = match spec.host_certificates {
+        HostCertificates::Inject => store.authorities().await?,
+        HostCertificates::Leave => Authorities::none(),
+    };
+    let key = key(spec, &sources, &authorities);
     let wanted = Wanted { kind: Kind::Rootfs, key: key.short(), reuse };
     let (entry, manifest) = store
         .find_or_build(wanted, reporter, async |staging: &Staging| {
-            build(staging, spec, sources, certificates, &key, reporter).await
+            build(staging, spec, sources, authorities, &key, reporter).await
         })
         .await?;
     let record = manifest.file(FILE).cloned().ok_or_else(|| {
@@ -100,17 +102,14 @@ pub(crate) async fn ensure(
 
 /// Everything the result depends on, except the versions that the sources have at the moment: a finished image stays
 /// what it is until a rebuild is asked for.
-fn key(spec: &RootfsSpec, sources: &[String], certificates: &[certificates::Certificate]) -> Digest {
+fn key(spec: &RootfsSpec, sources: &[String], authorities: &Authorities) -> Digest {
     let spec = serde_json::to_vec(spec).expect("a checked specification has only strings, numbers and lists");
     let mut key = KeyBuilder::new(BUILDER_VERSION).field(spec);
     for line in sources {
         key.add(line);
     }
     key.add("certificates");
-    for certificate in certificates {
-        key.add(&certificate.file_name);
-        key.add(&certificate.content);
-    }
+    authorities.add_to(&mut key);
     key.finish()
 }
 
@@ -118,7 +117,7 @@ async fn build(
     staging: &Staging,
     spec: &RootfsSpec,
     sources: Vec<String>,
-    certificates: Vec<certificates::Certificate>,
+    authorities: Authorities,
     key: &Digest,
     reporter: Reporter<'_>,
 ) -> Result<Built<RootfsManifest>, ImageError> {
@@ -126,7 +125,7 @@ async fn build(
     let (excludes, packages) = (spec.clone(), staging.packages().clone());
     staging
         .blocking("preparing the root file system", move |folder| {
-            prepare(folder, &excludes, &certificates, &packages)
+            prepare(folder, &excludes, &authorities, &packages)
                 .map_err(|error| ImageError::io("preparing the root file system", error))
         })
         .await?;
@@ -173,14 +172,14 @@ async fn build(
 fn prepare(
     folder: &Path,
     spec: &RootfsSpec,
-    certificates: &[certificates::Certificate],
+    authorities: &Authorities,
     packages: &PackageCache,
 ) -> std::io::Result<()> {
     let root = folder.join("root");
     let archives = folder.join(PackageCache::IN_STAGING);
     fs::create_dir_all(&archives)?;
     packages.seed(&archives)?;
-    certificates::place(&root, certificates)?;
+    authorities.place(&root)?;
     registries::prepare(&root, spec)?;
     exclude::configure_dpkg(&root, &spec.excludes, &spec.includes)
 }
@@ -218,14 +217,15 @@ mod tests {
     fn the_key_depends_on_every_input() {
         let spec = crate::template::minimal().rootfs;
         let sources = ["deb http://a b main".to_owned()];
-        let certificate =
-            certificates::Certificate { file_name: "ca.crt".to_owned(), content: b"x".to_vec() };
-        let base = key(&spec, &sources, &[]);
-        assert_eq!(base, key(&spec.clone(), &sources, &[]));
-        assert_ne!(base, key(&spec, &[], &[]));
-        assert_ne!(base, key(&spec, &sources, &[certificate]));
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ca.crt"), "x").unwrap();
+        let (none, one) = (Authorities::none(), Authorities::read(folder.path()).unwrap());
+        let base = key(&spec, &sources, &none);
+        assert_eq!(base, key(&spec.clone(), &sources, &none));
+        assert_ne!(base, key(&spec, &[], &none));
+        assert_ne!(base, key(&spec, &sources, &one));
         let mut larger = spec.clone();
         larger.packages.push(PackageName::parse("less").unwrap());
-        assert_ne!(base, key(&larger, &sources, &[]));
+        assert_ne!(base, key(&larger, &sources, &none));
     }
 }

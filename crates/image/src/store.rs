@@ -27,7 +27,7 @@ use crate::initramfs::{self, Initramfs};
 use crate::kernel::{self, KernelImage, KernelSource};
 use crate::manifest::Manifest;
 use crate::progress::{Progress, Reporter, Stage};
-use crate::rootfs::{self, Rootfs, RootfsSpec};
+use crate::rootfs::{self, Authorities, Rootfs, RootfsSpec};
 
 /// Whether a finished entry is good enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,11 +71,13 @@ pub struct Damage {
 #[derive(Debug, Clone)]
 pub struct ImageStore {
     dir: Arc<Path>,
+    /// Where authorities are that guests trust besides the public ones.
+    authorities: Option<Arc<Path>>,
 }
 
 impl ImageStore {
     /// Opens the store in `dir`, making it if it is absent, and removes what killed builders left in it. Only root may
-    /// look into it afterwards.
+    /// look into it afterwards. Guests trust the host's own authorities.
     pub async fn open(dir: impl Into<PathBuf>) -> Result<Self, ImageError> {
         let dir = dir.into();
         let store = blocking("opening the image store", move || {
@@ -90,12 +92,28 @@ impl ImageStore {
                 Ok(dir)
             };
             let dir = make().map_err(|error| ImageError::io("opening the image store", error))?;
-            Ok(Self { dir: dir.into() })
+            Ok(Self { dir: dir.into(), authorities: Some(Path::new(Authorities::HOST_FOLDER).into()) })
         })
         .await?;
         let sweeper = store.clone();
         blocking("removing unfinished images", move || entry::sweep(&sweeper)).await?;
         Ok(store)
+    }
+
+    /// The same with authorities of another folder, or with none.
+    #[must_use]
+    pub fn with_authorities(self, folder: Option<&Path>) -> Self {
+        Self { authorities: folder.map(Arc::from), ..self }
+    }
+
+    /// What guests trust besides the public authorities, as it is now.
+    pub async fn authorities(&self) -> Result<Authorities, ImageError> {
+        let Some(folder) = self.authorities.clone() else { return Ok(Authorities::none()) };
+        blocking("reading the host's certificates", move || {
+            Authorities::read(&folder)
+                .map_err(|error| ImageError::io("reading the host's certificates", error))
+        })
+        .await
     }
 
     /// The kernel that `source` names, made if it is absent. After an error nothing is left behind.

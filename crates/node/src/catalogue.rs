@@ -1,13 +1,19 @@
-//! Disks of the templates that come with the program, for builds that start from them.
+//! Disks of the templates that come with the program, for builds that start from them, and what all disks have in common.
 
 use domain::TemplateName;
 use image::template::TemplateSpec;
-use image::{Progress, Reuse, Rootfs};
+use image::{Authorities, Progress, Reuse, Rootfs};
 
 use crate::error::NodeError;
 use crate::node::Node;
 
 impl Node {
+    /// Certificate authorities that guests trust besides the public ones, as they are now.
+    pub async fn authorities(&self) -> Result<Authorities, NodeError> {
+        let read = self.shared().images.authorities().await;
+        read.map_err(|error| NodeError::host("read the host's certificates")(std::io::Error::other(error)))
+    }
+
     /// The root file system of a template of the catalogue; made if this is its first use.
     pub async fn catalogue_disk(
         &self,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use image::Authorities;
 use network::{AddressPool, Uplink};
 use storage::PoolSize;
 
@@ -21,6 +22,8 @@ pub struct NodeConfig {
     pub uplink: Uplink,
     /// What guests with an open network are told to ask for names.
     pub name_servers: NameServers,
+    /// Where certificate authorities are that guests trust besides the public ones. `None`: they trust the public ones only.
+    pub authorities: Option<PathBuf>,
     /// Networks made ahead of need.
     pub networks_prepared: u32,
     /// Machine processes without a guest kept ready for each template in use.
@@ -43,6 +46,7 @@ impl NodeConfig {
             addresses: AddressPool::DEFAULT,
             uplink: Uplink::None,
             name_servers: NameServers::Host,
+            authorities: Some(Authorities::HOST_FOLDER.into()),
             networks_prepared: 4,
             machines_waiting: 2,
             concurrent_restores: cores + 1,

@@ -203,6 +203,7 @@ impl Node {
         let volumes = VolumeClaims::new(VolumeStore::open(&paths.volumes())?);
         let images =
             ImageStore::open(paths.images()).await.map_err(|error| OpenError::Images(Box::new(error)))?;
+        let images = images.with_authorities(config.authorities.as_deref());
         let restores = Semaphore::new(config.concurrent_restores);
         let shared = Arc::new(Shared {
             config,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use network::{AddressPool, InterfaceName, Uplink};
 use node::NodeConfig;
@@ -33,6 +33,10 @@ pub(crate) struct Options {
     /// Interface by which guests with an open network reach the world: `none`, `default-route` or a name [default: none].
     #[arg(long, global = true, env = "PANDASTACK_UPLINK")]
     uplink: Option<String>,
+    /// Directory with certificate authorities (*.crt) that guests trust besides the public ones, for hosts behind an intercepting
+    /// proxy; `none` for none [default: /usr/local/share/ca-certificates].
+    #[arg(long, global = true, env = "PANDASTACK_GUEST_CERTIFICATES")]
+    guest_certificates: Option<PathBuf>,
     /// Size limit of the pool image in GiB, where one is needed [default: nine tenths of the free space].
     #[arg(long, global = true, env = "PANDASTACK_POOL_GIB")]
     pool_gib: Option<u64>,
@@ -65,6 +69,7 @@ struct File {
     qemu: Option<PathBuf>,
     addresses: Option<String>,
     uplink: Option<String>,
+    guest_certificates: Option<PathBuf>,
     pool_gib: Option<u64>,
     machines_waiting: Option<usize>,
     networks_prepared: Option<u32>,
@@ -234,6 +239,14 @@ impl Options {
                 name => Uplink::Interface(
                     InterfaceName::parse(name).with_context(|| format!("understand uplink `{name}`"))?,
                 ),
+            };
+        }
+        if let Some(folder) = self.guest_certificates.as_ref().or(file.guest_certificates.as_ref()) {
+            node.authorities = match folder.as_os_str().to_str() {
+                Some("none") => None,
+                // The usual one may be missing; one that was named is meant.
+                _ if !folder.is_dir() => bail!("guest certificates: {} is not a directory", folder.display()),
+                _ => Some(std::path::absolute(folder).context("find the guest certificates")?),
             };
         }
         if let Some(gib) = self.pool_gib.or(file.pool_gib) {

@@ -18,6 +18,11 @@ const GROUPS: &str = "root:x:0:\napp:x:1234:\nstaff:x:50:app\n";
 
 /// Puts the programs and the libraries they need below `root`.
 pub(crate) fn tree(root: &Path) -> Result<()> {
+    tree_with(root, &[])
+}
+
+/// The same with further programs.
+pub(crate) fn tree_with(root: &Path, more: &[&str]) -> Result<()> {
     for directory in ["bin", "etc", "root", "srv", "tmp", "lib64", "usr/lib"] {
         fs::create_dir_all(root.join(directory))?;
     }
@@ -25,7 +30,7 @@ pub(crate) fn tree(root: &Path) -> Result<()> {
     fs::write(root.join("etc/passwd"), USERS)?;
     fs::write(root.join("etc/group"), GROUPS)?;
     let mut libraries = BTreeSet::new();
-    for name in PROGRAMS {
+    for name in PROGRAMS.iter().chain(more) {
         let program = ["/bin", "/usr/bin"].iter().map(|folder| Path::new(folder).join(name));
         let program =
             program.into_iter().find(|path| path.exists()).with_context(|| format!("find {name}"))?;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dockerfile::{Build, CacheKey, ImageConfig};
+use image::Rootfs;
 use image::template::{self, TemplateSpec};
-use image::{DiskSize, Rootfs};
 use oci::Reference;
 
 use super::Recipe;
 use crate::config;
 use crate::error::BuildError;
 use crate::layers::{About, Layer};
-use crate::stock::{base_key, grown};
+use crate::stock::{Making, base_key, foreign_key, grown};
 
 /// Everything that a build starts or copies from, by the names in its Dockerfile.
 pub(super) struct Bases {
@@ -57,8 +57,8 @@ impl Bases {
     }
 
     /// The key of each.
-    pub(super) fn keys(&self, size: DiskSize) -> BTreeMap<String, CacheKey> {
-        self.found.iter().map(|(name, base)| (name.clone(), base.key(size))).collect()
+    pub(super) fn keys(&self, making: Making<'_>) -> BTreeMap<String, CacheKey> {
+        self.found.iter().map(|(name, base)| (name.clone(), base.key(making))).collect()
     }
 
     /// The disk of one.
@@ -67,7 +67,7 @@ impl Bases {
         match self.found.get(name) {
             Some(Base::Image(image)) => stock.image_disk(image, making).await,
             Some(base @ Base::Template(rootfs)) => {
-                let key = base.key(making.size).to_string();
+                let key = base.key(making).to_string();
                 if let Some(layer) = stock.layers.find(&key) {
                     return Ok(layer);
                 }
@@ -82,10 +82,10 @@ impl Bases {
 }
 
 impl Base {
-    fn key(&self, size: DiskSize) -> CacheKey {
+    fn key(&self, making: Making<'_>) -> CacheKey {
         match self {
-            Self::Template(rootfs) => base_key(&format!("template {}", rootfs.digest), size),
-            Self::Image(image) => base_key(&format!("image {}", image.descriptor.digest), size),
+            Self::Template(rootfs) => base_key(&format!("template {}", rootfs.digest), making.size),
+            Self::Image(image) => foreign_key(&format!("image {}", image.descriptor.digest), making),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use image::Authorities;
 use oci::tar::{Entry, Kind, Writer};
 use oci::{Compression, Descriptor, ImageConfig, Platform, RunConfig};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,7 @@ fn quiet(_: &str) {}
 struct Room {
     directory: tempfile::TempDir,
     stock: Stock,
+    authorities: Authorities,
     cancelled: CancellationToken,
     journal: Journal<'static>,
 }
@@ -24,12 +26,19 @@ impl Room {
         let directory = tempfile::tempdir().unwrap();
         let settings = BuilderSettings { layers_bytes_max: 0, ..BuilderSettings::default() };
         let stock = Stock::open(directory.path().join("builds"), settings).unwrap();
-        Self { directory, stock, cancelled: CancellationToken::new(), journal: Journal::new(&quiet) }
+        let authorities = Authorities::none();
+        Self {
+            directory,
+            stock,
+            authorities,
+            cancelled: CancellationToken::new(),
+            journal: Journal::new(&quiet),
+        }
     }
 
     fn making(&self) -> Making<'_> {
         let size = DiskSize::from_bytes(256 << 20).unwrap();
-        Making { size, journal: &self.journal, cancelled: &self.cancelled }
+        Making { size, authorities: &self.authorities, journal: &self.journal, cancelled: &self.cancelled }
     }
 
     fn image(&self, layout: &Layout) -> Descriptor {

@@ -5,13 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use image::{DiskSize, Journal as DiskJournal, TreeDisk, prepare_guest_tree};
+use image::{Authorities, DiskSize, Journal as DiskJournal, TreeDisk, prepare_guest_tree};
 use oci::{Image, Limits, Policy, SpecialFiles, Unpacker};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::pull::Watched;
-use super::{Stock, base_key};
+use super::{Stock, base_key, foreign_key};
 use crate::error::BuildError;
 use crate::layers::{About, Layer, disk_in};
 use crate::log::{Journal, Part};
@@ -21,6 +21,8 @@ use crate::staging::{Staging, blocking};
 #[derive(Clone, Copy)]
 pub(crate) struct Making<'a> {
     pub(crate) size: DiskSize,
+    /// What systems that come from elsewhere are made to trust.
+    pub(crate) authorities: &'a Authorities,
     pub(crate) journal: &'a Journal<'a>,
     pub(crate) cancelled: &'a CancellationToken,
 }
@@ -29,7 +31,7 @@ impl Stock {
     /// A disk with an image on it.
     pub(crate) async fn image_disk(&self, image: &Image, making: Making<'_>) -> Result<Layer, BuildError> {
         let digest = image.descriptor.digest.to_string();
-        let key = base_key(&format!("image {digest}"), making.size).to_string();
+        let key = foreign_key(&format!("image {digest}"), making).to_string();
         let part = making.journal.begin(&format!("unpack {digest}"));
         let about = About { image: Some(digest), ..About::default() };
         self.found_or(part, &key, about, making, async |staging, part| {
@@ -92,7 +94,7 @@ impl Stock {
             };
             Ok(format!("{:x}", hash.finalize()))
         });
-        let key = base_key(&format!("tarball {}", content.await?), making.size).to_string();
+        let key = foreign_key(&format!("tarball {}", content.await?), making).to_string();
         self.found_or(part, &key, About::default(), making, async |staging, _| {
             // Packed by hand, often with a few devices in it.
             let limits = Limits::for_disk(making.size.mib());
@@ -118,7 +120,9 @@ impl Stock {
         }
         let staging = self.staging()?;
         staging.directory(ROOT)?;
-        self.finish(staging, &key, About::default(), making.size, 0).await
+        // Nothing is there that could trust anybody.
+        let making = Making { authorities: &Authorities::none(), ..making };
+        self.finish(staging, &key, About::default(), making, 0).await
     }
 
     /// The layer of a key; made by `fill`, which puts files into the staging directory's tree and counts them, if there is none.
@@ -139,7 +143,7 @@ impl Stock {
             staging.directory(ROOT)?;
             let files = fill(&staging, &part).await?;
             part.say("write the disk");
-            self.finish(staging, key, about, making.size, files).await
+            self.finish(staging, key, about, making, files).await
         };
         match made.await {
             Ok(layer) => {
@@ -161,14 +165,16 @@ impl Stock {
         staging: Staging,
         key: &str,
         about: About,
-        size: DiskSize,
+        making: Making<'_>,
         files: u64,
     ) -> Result<Layer, BuildError> {
-        staging.blocking(|folder| prepare_guest_tree(&folder.join(ROOT)).map_err(BuildError::tree)).await?;
+        let authorities = making.authorities.clone();
+        let prepare = move |folder: &Path| prepare_guest_tree(&folder.join(ROOT), &authorities);
+        staging.blocking(move |folder| prepare(folder).map_err(BuildError::tree)).await?;
         let disk = TreeDisk {
             root: &staging.path().join(ROOT),
             file: &disk_in(staging.path()),
-            size,
+            size: making.size,
             identity: key,
             files,
             journal: DiskJournal::Kept,

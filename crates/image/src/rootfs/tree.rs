@@ -76,7 +76,7 @@ impl Tree {
     /// Adds a line to a file, which keeps its owner and mode. A file that is not there is left so.
     pub(super) fn append_line(&self, path: &str, line: &str) -> io::Result<()> {
         let Some(content) = self.read(path)? else { return Ok(()) };
-        let mut file = File::from(self.resolve(path, OFlags::WRONLY | OFlags::APPEND)?);
+        let mut file = File::from(self.resolve(path, OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK)?);
         if content.last().is_some_and(|last| *last != b'\n') {
             file.write_all(b"\n")?;
         }
@@ -109,6 +109,13 @@ impl Tree {
         }
         names.sort();
         Ok(names)
+    }
+
+    /// Makes a symbolic link. What has that name is replaced.
+    pub(super) fn link(&self, path: &str, target: &str) -> io::Result<()> {
+        self.remove(path)?;
+        let (folder, name) = self.parent(path)?;
+        Ok(rustix::fs::symlinkat(target, folder, name)?)
     }
 
     /// Removes a file or link; one that is not there is fine.

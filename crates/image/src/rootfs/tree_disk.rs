@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 
+use super::certificates::Authorities;
 use super::customise::{HOSTNAME, HOSTS, RESOLVERS, remove_identity};
 use super::ext4::{self, Ext4, Journal};
 use super::spec::DiskSize;
@@ -36,11 +37,11 @@ pub struct PrepareError {
 }
 
 /// Gives a tree what a guest needs, whatever system is in it: places to mount, and files that the guest program writes as plain files.
-/// Nothing that identifies one machine stays. Blocks.
+/// Nothing that identifies one machine stays, and further authorities are trusted. Blocks.
 ///
 /// # Errors
 /// When something in the tree is in the way, or the host's disk is full.
-pub fn prepare_guest_tree(root: &Path) -> Result<(), PrepareError> {
+pub fn prepare_guest_tree(root: &Path, authorities: &Authorities) -> Result<(), PrepareError> {
     let failed = |path: &str| {
         let path = path.to_owned();
         move |source| PrepareError { path, source }
@@ -61,7 +62,7 @@ pub fn prepare_guest_tree(root: &Path) -> Result<(), PrepareError> {
     {
         tree.write(path, content, plain).map_err(failed(path))?;
     }
-    Ok(())
+    authorities.install(&tree).map_err(|(path, error)| failed(path)(error))
 }
 
 /// A disk to make from a tree.
@@ -127,8 +128,8 @@ mod tests {
         symlink("/run/resolv.conf", root.join("etc/resolv.conf")).unwrap();
         symlink(&outside, root.join("tmp")).unwrap();
         fs::write(root.join("proc"), "a file").unwrap();
-        prepare_guest_tree(&root).unwrap();
-        prepare_guest_tree(&root).unwrap();
+        prepare_guest_tree(&root, &Authorities::none()).unwrap();
+        prepare_guest_tree(&root, &Authorities::none()).unwrap();
         for (folder, _) in FOLDERS {
             assert!(fs::symlink_metadata(root.join(&folder[1..])).unwrap().is_dir(), "{folder}");
         }
@@ -145,10 +146,10 @@ mod tests {
     fn what_is_in_the_way_is_named() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("etc/hosts/sub")).unwrap();
-        assert_eq!(prepare_guest_tree(dir.path()).unwrap_err().path, "/etc/hosts");
+        assert_eq!(prepare_guest_tree(dir.path(), &Authorities::none()).unwrap_err().path, "/etc/hosts");
         let other = tempfile::tempdir().unwrap();
         symlink("/nowhere", other.path().join("etc")).unwrap();
-        prepare_guest_tree(other.path()).unwrap();
+        prepare_guest_tree(other.path(), &Authorities::none()).unwrap();
         assert!(fs::symlink_metadata(other.path().join("etc")).unwrap().is_dir());
     }
 
