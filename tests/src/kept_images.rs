@@ -13,17 +13,9 @@ use crate::{cache, command};
 
 /// Bakes templates in a lab. What was made in an earlier run is not made again.
 pub async fn bake(lab: &Lab, templates: &[TemplateSpec]) -> Result<Vec<SnapshotId>> {
-    let kept = cache::directory()?.join("kept-images/rootfs");
+    let kept = kept()?;
     let images = lab.pool().join("images/rootfs");
-    {
-        let _lock = lock(&kept)?;
-        let wanted = entries(&kept).into_iter().filter(|entry| is_of_any(entry, templates));
-        let wanted: Vec<_> = wanted.filter(|entry| !in_folder(entry, &images).exists()).collect();
-        let wanted: Vec<&Path> = wanted.iter().map(PathBuf::as_path).collect();
-        if !wanted.is_empty() {
-            tokio::task::block_in_place(|| command::copy_into(&wanted, &images))?;
-        }
-    }
+    provide(&images, templates)?;
     let mut baked = Vec::new();
     for template in templates {
         baked.push(lab.node().template(template, &|_| {}).await?);
@@ -31,6 +23,23 @@ pub async fn bake(lab: &Lab, templates: &[TemplateSpec]) -> Result<Vec<SnapshotI
         tokio::task::block_in_place(|| keep(&images, &kept))?;
     }
     Ok(baked)
+}
+
+fn kept() -> Result<PathBuf> {
+    Ok(cache::directory()?.join("kept-images/rootfs"))
+}
+
+/// Puts what was made of these templates in an earlier run into a folder of root file systems.
+pub fn provide(images: &Path, templates: &[TemplateSpec]) -> Result<()> {
+    let kept = kept()?;
+    let _lock = lock(&kept)?;
+    let wanted = entries(&kept).into_iter().filter(|entry| is_of_any(entry, templates));
+    let wanted: Vec<_> = wanted.filter(|entry| !in_folder(entry, images).exists()).collect();
+    let wanted: Vec<&Path> = wanted.iter().map(PathBuf::as_path).collect();
+    if !wanted.is_empty() {
+        tokio::task::block_in_place(|| command::copy_into(&wanted, images))?;
+    }
+    Ok(())
 }
 
 fn lock(kept: &Path) -> Result<fs::File> {

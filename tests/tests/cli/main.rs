@@ -1,5 +1,6 @@
 //! The command line against a server with real machines: each command as a person or a script would run it.
 
+mod bake;
 mod behaviour;
 mod build;
 mod contexts;

@@ -64,7 +64,8 @@ pub(crate) enum Command {
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Build templates' disks on this host, boot each once and keep that instant; without a server.
+    /// Build templates' disks on this host, boot each once and keep that instant; without a server. One that runs is asked with
+    /// `template prepare`.
     #[command(after_help = "Examples:\n  pandastack template bake base --data-dir /var/lib/pandastack\n  \
         pandastack template bake --all")]
     Bake {
@@ -73,7 +74,7 @@ pub(crate) enum Command {
         /// Their names.
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         names: Vec<String>,
-        /// All that come with PandaStack.
+        /// All that come with PandaStack. Your own were baked when they were built.
         #[arg(long)]
         all: bool,
     },

@@ -48,12 +48,20 @@ pub(crate) async fn bake(node: &Node, name: &str) -> anyhow::Result<SnapshotId> 
     node.template(&spec, &report).await.with_context(|| format!("prepare template {name}"))
 }
 
+/// A data directory that is in use has a server in most cases, which can do the same.
+fn or_ask_the_server(error: anyhow::Error) -> anyhow::Error {
+    match format!("{error:#}").contains("is in use") {
+        true => error.context("a server that runs is asked with `pandastack template prepare NAME`"),
+        false => error,
+    }
+}
+
 /// Makes templates ready one after the other; each is told when it is.
 pub(super) async fn run(settings: &Settings, names: &[String], format: Format) -> anyhow::Result<()> {
     for name in names {
         find(name)?;
     }
-    let node = open_node(settings).await?;
+    let node = open_node(settings).await.map_err(or_ask_the_server)?;
     let baked = async {
         node.look_anew().await.context("forget what was found earlier")?;
         for name in names {
