@@ -19,6 +19,11 @@ impl Api {
         self.post(&at(id), request).await
     }
 
+    /// Contexts that run.
+    pub async fn contexts(&self, id: &str) -> Result<Vec<Context>, ClientError> {
+        self.get(&format!("{}/sessions", at(id))).await
+    }
+
     /// Makes a context.
     pub async fn create_context(&self, id: &str, request: &CreateContext) -> Result<Context, ClientError> {
         self.post(&format!("{}/sessions", at(id)), request).await

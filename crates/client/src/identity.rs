@@ -1,5 +1,6 @@
 //! Who is calling, and with which keys; which server answers.
 
+use contract::event::Audit;
 use contract::identity::{CreateToken, CreatedToken, Me, Token};
 use contract::operation::Version;
 
@@ -19,6 +20,14 @@ impl Api {
     /// Which program answers.
     pub async fn version(&self) -> Result<Version, ClientError> {
         self.get("/v1/version").await
+    }
+
+    /// Requests that changed something, newest first: from a time on (RFC 3339, or seconds of Unix time), so many at most.
+    pub async fn audit(&self, since: Option<&str>, limit: Option<u32>) -> Result<Audit, ClientError> {
+        let since = since.map(|since| format!("since={}", encoded(since)));
+        let limit = limit.map(|limit| format!("limit={limit}"));
+        let query: Vec<String> = since.into_iter().chain(limit).collect();
+        self.get(&format!("/v1/audit?{}", query.join("&"))).await
     }
 
     /// All keys.

@@ -4,6 +4,7 @@
 //! Api ─► one call per route, typed with the contract
 //!  ├─► Events      server-sent events, one after the other
 //!  ├─► exec        a command: output byte for byte, input, signals
+//!  ├─► processes   commands that outlive their connection
 //!  └─► terminal    a shell in a terminal
 //! ```
 //!
@@ -21,6 +22,7 @@ mod files;
 mod http;
 mod identity;
 mod multipart;
+mod processes;
 mod retry;
 mod sandboxes;
 mod snapshots;
@@ -38,4 +40,5 @@ pub use events::{Event, Events};
 pub use exec::{Command, ExecEvent, ExecInput, ExecOutput};
 pub use files::Download;
 pub use http::{Bytes, Upload, upload_bytes, upload_stream};
+pub use processes::{ProcessEvent, ProcessOutput};
 pub use terminal::{TerminalEvent, TerminalInput, TerminalOutput, TerminalSize};

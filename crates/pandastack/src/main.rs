@@ -6,6 +6,7 @@ mod command;
 mod config;
 mod connection;
 mod context_file;
+mod each;
 mod engine;
 mod local_terminal;
 mod output;
@@ -65,6 +66,9 @@ enum Command {
     /// Work with API keys.
     #[command(subcommand)]
     Token(command::token::Command),
+    /// See what was changed, and with which key.
+    #[command(subcommand)]
+    Audit(command::audit::Command),
     /// Log in to servers, and see who one is.
     #[command(subcommand)]
     Auth(command::auth::Command),
@@ -152,6 +156,7 @@ async fn perform(connection: &Connection, command: Command, format: Format) -> a
         Command::Template(template) => command::template::run(connection, *template, format).await,
         Command::Volume(volume) => command::volume::run(connection, volume, format).await,
         Command::Token(token) => command::token::run(connection, token, format).await,
+        Command::Audit(audit) => command::audit::run(connection, audit, format).await,
         Command::Auth(auth) => command::auth::run(connection, auth, format).await,
         Command::Context(context) => command::context::run(context, format),
         Command::Serve { host, serve } => command::serve::run(&settings(&host)?, *serve, None).await,

@@ -10,6 +10,7 @@ use telemetry::SpanLayer;
 use tracing_subscriber::prelude::*;
 
 use crate::connection::{API_VARIABLE, KEY_VARIABLE, NoKey};
+use crate::table::{fields, table};
 
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,6 +60,21 @@ pub(crate) fn result(
             if text.is_empty() || text.ends_with('\n') { Ok(()) } else { stdout.write_all(b"\n") }
         }
     }
+}
+
+/// Writes a list: JSON as it is, or a table with a row for each.
+pub(crate) fn list<T: Serialize, const N: usize>(
+    format: Format,
+    items: &[T],
+    headings: [&str; N],
+    row: impl Fn(&T) -> [String; N],
+) -> io::Result<()> {
+    result(format, &items, || table(headings, &items.iter().map(row).collect::<Vec<_>>()))
+}
+
+/// Writes one object: JSON as it is, or its fields one a line.
+pub(crate) fn object(format: Format, value: &impl Serialize) -> io::Result<()> {
+    result(format, value, || fields(value))
 }
 
 /// One line of talk.
@@ -112,6 +128,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             return Some("pandastack auth login".to_owned());
         }
         Some(ClientError::Refused(refusal)) => return refusal.hint.clone(),
+        Some(ClientError::Unreachable { .. }) if format!("{error:#}").contains("peer certificate") => {
+            return Some("SSL_CERT_FILE=authorities.pem names the certificates to trust".to_owned());
+        }
         Some(ClientError::Unreachable { .. } | ClientError::Silent { .. } | ClientError::Protocol { .. }) => {
             return Some(format!(
                 "name another server with --api or {API_VARIABLE}, or run one here: pandastack serve"
@@ -125,6 +144,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     let text = format!("{error:#}");
     if text.contains("there is no context") {
         Some("pandastack context list".to_owned())
+    } else if text.contains("has the tag") {
+        Some("pandastack sandbox process list SANDBOX".to_owned())
     } else if text.contains("engine") || text.contains("QEMU") {
         Some("pandastack doctor".to_owned())
     } else if text.contains("data directory") && text.contains("in use") {

@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -362,6 +363,12 @@ class Runner:
             return {"ports": [one.port for one in await settle(on.ports())]}, None
         if what == "add_port":
             return {"ports": [(await settle(on.add_port(**with_))).port]}, None
+        if what == "preview_url":
+            # As browsers do, curl knows where names under localhost lead without asking anybody.
+            seen = subprocess.run(
+                ["curl", "-sSf", on.preview_url(**with_)], check=True, capture_output=True, text=True, timeout=60
+            )
+            return {"text": seen.stdout}, None
         if what == "logs":
             return {"text": "\n".join(await collect(on.logs()))}, None
         return await settle(getattr(on, what)(**with_)), None

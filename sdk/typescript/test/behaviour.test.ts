@@ -6,12 +6,14 @@
  */
 
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 
 import {
   AuthError,
@@ -405,6 +407,11 @@ class Run {
         return { fields: { ports: (await sandbox.ports.list()).map((one) => one.port) } };
       }
       if (what === "preview") return { fields: wire(await sandbox.createPreview(port)) };
+      if (what === "preview_url") {
+        // As browsers do, curl knows where names under localhost lead without asking anybody.
+        const { stdout } = await promisify(execFile)("curl", ["-sSf", sandbox.previewUrl(port)], { timeout: 60_000 });
+        return { fields: { text: stdout } };
+      }
       assert.equal(what, "logs");
       const lines: string[] = [];
       for await (const line of sandbox.logs()) lines.push(line);

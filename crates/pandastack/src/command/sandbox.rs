@@ -1,10 +1,13 @@
 //! `pandastack sandbox`: sandboxes of a server.
 
+mod context;
 pub(crate) mod cp;
 mod create;
 mod exec;
+mod explore;
 mod fork;
 mod look;
+mod process;
 mod run_code;
 mod ssh;
 mod state;
@@ -45,6 +48,12 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  pandastack sandbox run-code 0a1b2c3d 'print(6 * 7)'\n  \
         pandastack sandbox run-code 0a1b2c3d --language javascript < program.js")]
     RunCode(run_code::Arguments),
+    /// Work with code contexts: interpreters that keep their state from cell to cell.
+    #[command(subcommand)]
+    Context(context::Command),
+    /// Work with processes that go on whether or not anybody is connected.
+    #[command(subcommand)]
+    Process(process::Command),
     /// What a sandbox's console said.
     #[command(after_help = "Example:\n  pandastack sandbox logs -f 0a1b2c3d")]
     Logs(look::LogsArguments),
@@ -82,6 +91,14 @@ pub(crate) enum Command {
     /// Keep one child of a tree.
     #[command(after_help = "Example:\n  pandastack sandbox promote 0a1b2c3d --cleanup-siblings")]
     Promote(fork::PromoteArguments),
+    /// Fork a sandbox several ways, run another command in each, and keep the best; its id is written to standard output.
+    ///
+    /// A branch's score is 1 when its command ends with 0, unless --score measures it. Those that fail do not count. The branches
+    /// are compared by score, then by time, and all but the best are deleted.
+    #[command(after_help = "Examples:\n  \
+        pandastack sandbox explore 0a1b2c3d 'make FLAGS=-O2' 'make FLAGS=-O3' --score 'stat -c %s app' --select min\n  \
+        pandastack sandbox explore 0a1b2c3d --candidates ways.json --output json")]
+    Explore(explore::Arguments),
     /// How long a sandbox may idle.
     #[command(after_help = "Example:\n  pandastack sandbox lifecycle 0a1b2c3d")]
     Lifecycle {
@@ -163,7 +180,9 @@ pub(crate) async fn run(
         Command::Get { id } => look::get(&api, &id, format).await?,
         Command::Exec(arguments) => return exec::run(&api, arguments, format).await,
         Command::RunCode(arguments) => return run_code::run(&api, arguments, format).await,
-        Command::Logs(arguments) => look::logs(&api, &arguments).await?,
+        Command::Context(command) => return context::run(&api, command, format).await,
+        Command::Process(command) => return process::run(&api, command, format).await,
+        Command::Logs(arguments) => return look::logs(&api, &arguments).await,
         Command::Ssh(arguments) => return ssh::run(&api, &arguments).await,
         Command::Cp(arguments) => cp::run(&api, &arguments).await?,
         Command::Pause(ids) => state::pause(&api, &ids).await?,
@@ -181,6 +200,7 @@ pub(crate) async fn run(
         Command::Fork(arguments) => fork::one(&api, arguments, format).await?,
         Command::ForkTree(arguments) => return fork::tree(&api, arguments, format).await,
         Command::Promote(arguments) => return fork::promote(&api, arguments, format).await,
+        Command::Explore(arguments) => return explore::run(&api, arguments, format).await,
         Command::Events { id, tail } => look::events(&api, &id, tail, format).await?,
         Command::Metrics { id } => look::metrics(&api, &id, format).await?,
         Command::Ports { id } => look::ports(&api, &id, format).await?,

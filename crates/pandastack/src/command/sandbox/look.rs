@@ -1,17 +1,19 @@
 //! Looking at sandboxes.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use clap::Args;
 use client::Api;
-use contract::port::{AddPort, CreatePreview, Port};
+use contract::port::{AddPort, CreatePreview};
 use contract::sandbox::Sandbox;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::output::{self, Format};
 use crate::quoting::pair;
-use crate::table::{fields, table};
+use crate::signals::Signals;
+use crate::table::table;
 
 /// Options of `list`.
 #[derive(Debug, Args)]
@@ -64,8 +66,7 @@ pub(super) async fn list(api: &Api, arguments: &ListArguments, format: Format) -
 }
 
 pub(super) async fn get(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
-    let sandbox = api.sandbox(id).await?;
-    Ok(output::result(format, &sandbox, || fields(&sandbox))?)
+    Ok(output::object(format, &api.sandbox(id).await?)?)
 }
 
 /// Options of `logs`.
@@ -81,11 +82,21 @@ pub(crate) struct LogsArguments {
     tail: Option<u32>,
 }
 
-pub(super) async fn logs(api: &Api, arguments: &LogsArguments) -> anyhow::Result<()> {
+pub(super) async fn logs(api: &Api, arguments: &LogsArguments) -> anyhow::Result<ExitCode> {
     if !arguments.follow {
         let text = api.logs(&arguments.id, arguments.tail).await?;
-        return Ok(io::stdout().write_all(&text)?);
+        io::stdout().write_all(&text)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let mut signals = Signals::watch()?;
+    tokio::select! {
+        followed = follow(api, arguments) => followed.map(|()| ExitCode::SUCCESS),
+        told = signals.next() => Ok(ExitCode::from(told.exit_code())),
+    }
+}
+
+/// Writes what a console says until its sandbox goes.
+async fn follow(api: &Api, arguments: &LogsArguments) -> anyhow::Result<()> {
     /// A line of a console, with its end.
     #[derive(Deserialize)]
     struct Line {
@@ -115,20 +126,15 @@ pub(super) async fn events(api: &Api, id: &str, tail: u32, format: Format) -> an
 }
 
 pub(super) async fn metrics(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
-    let metrics = api.sandbox_metrics(id).await?;
-    Ok(output::result(format, &metrics, || fields(&metrics))?)
+    Ok(output::object(format, &api.sandbox_metrics(id).await?)?)
 }
 
 pub(super) async fn ports(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
-    let ports = api.ports(id).await?;
-    Ok(output::result(format, &ports, || {
-        let row = |one: &Port| {
-            let listening = if one.listening { "yes" } else { "no" };
-            let label = one.label.clone().unwrap_or_default();
-            [one.port.to_string(), label, listening.to_owned(), one.source.clone(), one.proxy_url.clone()]
-        };
-        let rows: Vec<_> = ports.iter().map(row).collect();
-        table(["PORT", "LABEL", "LISTENING", "SOURCE", "WITH A KEY"], &rows)
+    let headings = ["PORT", "LABEL", "LISTENING", "SOURCE", "WITH A KEY"];
+    Ok(output::list(format, &api.ports(id).await?, headings, |one| {
+        let listening = if one.listening { "yes" } else { "no" };
+        let label = one.label.clone().unwrap_or_default();
+        [one.port.to_string(), label, listening.to_owned(), one.source.clone(), one.proxy_url.clone()]
     })?)
 }
 
@@ -139,8 +145,7 @@ pub(super) async fn add_port(
     label: Option<String>,
     format: Format,
 ) -> anyhow::Result<()> {
-    let port = api.add_port(id, &AddPort { port: i64::from(port), label }).await?;
-    Ok(output::result(format, &port, || fields(&port))?)
+    Ok(output::object(format, &api.add_port(id, &AddPort { port: i64::from(port), label }).await?)?)
 }
 
 /// Options of `preview-url`.

@@ -1,6 +1,6 @@
 //! Code in a sandbox.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -30,17 +30,9 @@ pub(crate) struct Arguments {
 
 pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyhow::Result<ExitCode> {
     let Arguments { id, code, language, in_context, timeout } = arguments;
-    let code = match code {
-        Some(code) => code,
-        None => {
-            let mut code = String::new();
-            io::stdin().read_to_string(&mut code).context("read the code from standard input")?;
-            code
-        }
-    };
-    let timeout_ms = timeout.map(|seconds| (seconds * 1000.0) as i64);
-    let exit = match in_context {
-        None => once(api, &id, &RunOnce { language, code, timeout_ms }, format).await?,
+    let code = given(code)?;
+    match in_context {
+        None => once(api, &id, &RunOnce { language, code, timeout_ms: milliseconds(timeout) }, format).await,
         Some(context) => {
             let context = match context.as_str() {
                 "new" => {
@@ -51,15 +43,41 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
                 }
                 _ => context,
             };
-            let answer = api.run_cell(&id, &context, &RunCell { code, timeout_ms }).await?;
-            show(&answer, format)?;
-            answer.exit_code
+            cell(api, (&id, &context), code, timeout, format).await
         }
-    };
-    Ok(ExitCode::from(u8::try_from(exit).unwrap_or(255)))
+    }
 }
 
-async fn once(api: &Api, id: &str, request: &RunOnce, format: Format) -> anyhow::Result<i32> {
+/// Code that was given, or comes from standard input.
+pub(super) fn given(code: Option<String>) -> anyhow::Result<String> {
+    match code {
+        Some(code) => Ok(code),
+        None => io::read_to_string(io::stdin()).context("read the code from standard input"),
+    }
+}
+
+/// Runs code in a context of a sandbox.
+pub(super) async fn cell(
+    api: &Api,
+    (id, context): (&str, &str),
+    code: String,
+    timeout: Option<f64>,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    let answer = api.run_cell(id, context, &RunCell { code, timeout_ms: milliseconds(timeout) }).await?;
+    show(&answer, format)?;
+    Ok(ended(answer.exit_code))
+}
+
+fn milliseconds(seconds: Option<f64>) -> Option<i64> {
+    seconds.map(|seconds| (seconds * 1000.0) as i64)
+}
+
+fn ended(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(255))
+}
+
+async fn once(api: &Api, id: &str, request: &RunOnce, format: Format) -> anyhow::Result<ExitCode> {
     let answer: RunOnceAnswer = api.run_once(id, request).await?;
     match format {
         Format::Json => output::result(format, &answer, String::new)?,
@@ -68,7 +86,7 @@ async fn once(api: &Api, id: &str, request: &RunOnce, format: Format) -> anyhow:
             io::stderr().write_all(answer.stderr.as_bytes())?;
         }
     }
-    Ok(answer.exit_code)
+    Ok(ended(answer.exit_code))
 }
 
 /// What a cell wrote and showed. Pictures are named, not drawn.

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::bail;
 use clap::Args;
-use client::{Api, ClientError};
-use contract::lifecycle::{Lifecycle, PatchLifecycle};
+use client::Api;
+use contract::lifecycle::PatchLifecycle;
 use contract::sandbox::PatchSandbox;
 
 use super::create::Network;
-use crate::output::{self, Format, say};
+use crate::each::each;
+use crate::output::{self, Format};
 use crate::quoting::{pair, variables};
-use crate::table::fields;
 
 /// Sandboxes to do something with.
 #[derive(Debug, Args)]
@@ -21,56 +20,35 @@ pub(crate) struct Ids {
     ids: Vec<String>,
 }
 
-/// Does something with each; those that fail do not keep it from the others.
-async fn each(ids: &Ids, what: impl AsyncFn(&str) -> Result<(), ClientError>) -> anyhow::Result<()> {
-    let mut failed = 0;
-    for id in &ids.ids {
-        match what(id).await {
-            Ok(()) => {}
-            Err(error) if ids.ids.len() == 1 => return Err(error.into()),
-            Err(error) => {
-                failed += 1;
-                say(format!("error: {id}: {error}"));
-            }
-        }
-    }
-    if failed > 0 {
-        bail!("{failed} of {} sandboxes failed", ids.ids.len());
-    }
-    Ok(())
-}
+const SANDBOXES: &str = "sandboxes";
 
 pub(super) async fn pause(api: &Api, ids: &Ids) -> anyhow::Result<()> {
-    each(ids, async |id| api.pause(id).await).await
+    each(SANDBOXES, &ids.ids, async |id| api.pause(id).await).await
 }
 
 pub(super) async fn resume(api: &Api, ids: &Ids) -> anyhow::Result<()> {
-    each(ids, async |id| api.resume(id).await).await
+    each(SANDBOXES, &ids.ids, async |id| api.resume(id).await).await
 }
 
 pub(super) async fn hibernate(api: &Api, ids: &Ids) -> anyhow::Result<()> {
-    each(ids, async |id| api.hibernate(id).await.map(drop)).await
+    each(SANDBOXES, &ids.ids, async |id| api.hibernate(id).await.map(drop)).await
 }
 
 pub(super) async fn wake(api: &Api, ids: &Ids) -> anyhow::Result<()> {
-    each(ids, async |id| api.wake(id).await.map(drop)).await
+    each(SANDBOXES, &ids.ids, async |id| api.wake(id).await.map(drop)).await
 }
 
 pub(super) async fn delete(api: &Api, ids: &Ids) -> anyhow::Result<()> {
-    each(ids, async |id| api.delete_sandbox(id).await).await
-}
-
-fn show(lifecycle: &Lifecycle, format: Format) -> anyhow::Result<()> {
-    Ok(output::result(format, lifecycle, || fields(lifecycle))?)
+    each(SANDBOXES, &ids.ids, async |id| api.delete_sandbox(id).await).await
 }
 
 pub(super) async fn lifecycle(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
-    show(&api.lifecycle(id).await?, format)
+    Ok(output::object(format, &api.lifecycle(id).await?)?)
 }
 
 pub(super) async fn set_ttl(api: &Api, id: &str, seconds: i64, format: Format) -> anyhow::Result<()> {
     let change = PatchLifecycle { ttl_seconds: Some(seconds), persistent: None };
-    show(&api.patch_lifecycle(id, &change).await?, format)
+    Ok(output::object(format, &api.patch_lifecycle(id, &change).await?)?)
 }
 
 pub(super) async fn set_persistent(
@@ -80,7 +58,7 @@ pub(super) async fn set_persistent(
     format: Format,
 ) -> anyhow::Result<()> {
     let change = PatchLifecycle { ttl_seconds: None, persistent: Some(persistent) };
-    show(&api.patch_lifecycle(id, &change).await?, format)
+    Ok(output::object(format, &api.patch_lifecycle(id, &change).await?)?)
 }
 
 /// Options of `update`.
@@ -116,6 +94,5 @@ pub(super) async fn update(api: &Api, arguments: UpdateArguments, format: Format
         env: changes(variables(&arguments.env)?, arguments.unset_env),
         network: arguments.network.map(Network::mode),
     };
-    let sandbox = api.patch_sandbox(&arguments.id, &change).await?;
-    Ok(output::result(format, &sandbox, || fields(&sandbox))?)
+    Ok(output::object(format, &api.patch_sandbox(&arguments.id, &change).await?)?)
 }
