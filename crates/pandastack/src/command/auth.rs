@@ -10,7 +10,6 @@ use crate::connection::{self, API_DEFAULT, API_VARIABLE, Connection, KEY_VARIABL
 use crate::context_file::{Context, ContextFile};
 use crate::local_terminal;
 use crate::output::{self, Format, say};
-use crate::table::fields;
 
 /// What to do with keys.
 #[derive(Debug, Subcommand)]
@@ -50,7 +49,7 @@ pub(crate) async fn run(
                 "name": me.name,
                 "scope": me.scope,
             });
-            output::result(format, &shown, || fields(&shown))?;
+            output::object(format, &shown)?;
         }
     }
     Ok(ExitCode::SUCCESS)

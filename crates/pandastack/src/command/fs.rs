@@ -13,8 +13,9 @@ use futures::stream;
 use crate::attached::read_stdin;
 use crate::command::sandbox::cp;
 use crate::connection::Connection;
+use crate::each::each;
 use crate::output::{self, Format};
-use crate::table::{fields, table};
+use crate::table::table;
 
 /// What to do with files.
 #[derive(Debug, Subcommand)]
@@ -142,15 +143,10 @@ pub(crate) async fn run(
         Command::Upload { id, local, path } => cp::send(&api, &id, &local, &path).await?,
         Command::Download { id, path, local } => cp::fetch(&api, &id, &path, &local).await?,
         Command::Rm { id, paths } => {
-            for path in paths {
-                api.remove_file(&id, &path).await?;
-            }
+            each("files", &paths, async |path| api.remove_file(&id, path).await).await?;
         }
         Command::Mkdir { id, path } => api.make_directory(&id, &path).await?,
-        Command::Stat { id, path } => {
-            let entry = api.stat_file(&id, &path).await?;
-            output::result(format, &entry, || fields(&entry))?;
-        }
+        Command::Stat { id, path } => output::object(format, &api.stat_file(&id, &path).await?)?,
         Command::Mv { id, path, to } => api.move_file(&id, &path, &to).await?,
         Command::Chmod { id, mode, path } => api.set_mode(&id, &path, &mode).await?,
     }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::connection::Connection;
+use crate::each::each;
 use crate::output::{self, Format};
-use crate::table::{fields, size, table};
+use crate::table::size;
 
 /// What to do with snapshots.
 #[derive(Debug, Subcommand)]
@@ -42,29 +43,14 @@ pub(crate) async fn run(
     match command {
         Command::List { sandbox } => {
             let snapshots = api.snapshots(sandbox.as_deref()).await?;
-            output::result(format, &snapshots, || {
-                let row = |one: &contract::snapshot::Snapshot| {
-                    let bytes = size(one.unique_bytes);
-                    [
-                        one.id.clone(),
-                        one.sandbox_id.clone(),
-                        one.template.clone(),
-                        bytes,
-                        one.created_at.clone(),
-                    ]
-                };
-                let rows: Vec<_> = snapshots.iter().map(row).collect();
-                table(["ID", "SANDBOX", "TEMPLATE", "ON DISK", "CREATED"], &rows)
+            output::list(format, &snapshots, ["ID", "SANDBOX", "TEMPLATE", "ON DISK", "CREATED"], |one| {
+                let bytes = size(one.unique_bytes);
+                [&one.id, &one.sandbox_id, &one.template, &bytes, &one.created_at].map(Clone::clone)
             })?;
         }
-        Command::Get { id } => {
-            let snapshot = api.snapshot_of_id(&id).await?;
-            output::result(format, &snapshot, || fields(&snapshot))?;
-        }
+        Command::Get { id } => output::object(format, &api.snapshot_of_id(&id).await?)?,
         Command::Delete { ids } => {
-            for id in ids {
-                api.delete_snapshot(&id).await?;
-            }
+            each("snapshots", &ids, async |id| api.delete_snapshot(id).await).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use contract::identity::{CreateToken, Token};
+use contract::identity::CreateToken;
 
 use crate::connection::Connection;
+use crate::each::each;
 use crate::output::{self, Format, say};
-use crate::table::table;
 
 /// What to do with keys.
 #[derive(Debug, Subcommand)]
@@ -50,26 +50,14 @@ pub(crate) async fn run(
             say(format!("key {} is shown this once", made.about.prefix));
         }
         Command::List => {
-            let tokens = api.tokens().await?;
-            output::result(format, &tokens, || {
-                let row = |one: &Token| {
-                    let expires = one.expires_at.clone().unwrap_or_else(|| "never".to_owned());
-                    [
-                        one.prefix.clone(),
-                        one.label.clone(),
-                        one.scope.clone(),
-                        one.created_at.clone(),
-                        expires,
-                    ]
-                };
-                let rows: Vec<_> = tokens.iter().map(row).collect();
-                table(["PREFIX", "LABEL", "SCOPE", "CREATED", "EXPIRES"], &rows)
+            let headings = ["PREFIX", "LABEL", "SCOPE", "CREATED", "EXPIRES"];
+            output::list(format, &api.tokens().await?, headings, |one| {
+                let expires = one.expires_at.as_deref().unwrap_or("never");
+                [one.prefix.as_str(), &one.label, &one.scope, &one.created_at, expires].map(str::to_owned)
             })?;
         }
         Command::Revoke { prefixes } => {
-            for prefix in prefixes {
-                api.revoke_token(&prefix).await?;
-            }
+            each("keys", &prefixes, async |prefix| api.revoke_token(prefix).await).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -6,8 +6,9 @@ use clap::Subcommand;
 use contract::volume::{CreateVolume, PatchVolume, Volume};
 
 use crate::connection::Connection;
+use crate::each::each;
 use crate::output::{self, Format};
-use crate::table::{fields, size, table};
+use crate::table::size;
 
 /// What to do with volumes.
 #[derive(Debug, Subcommand)]
@@ -54,7 +55,7 @@ pub(crate) async fn run(
     format: Format,
 ) -> anyhow::Result<ExitCode> {
     let api = connection.api()?;
-    let show = |volume: &Volume| output::result(format, volume, || fields(volume));
+    let show = |volume: &Volume| output::object(format, volume);
     match command {
         Command::Create { name, size_mb } => {
             show(&api.create_volume(&CreateVolume { name, size_mb }).await?)?
@@ -64,26 +65,14 @@ pub(crate) async fn run(
             show(&api.patch_volume(&name, &PatchVolume { size_mb: Some(size_mb) }).await?)?;
         }
         Command::List => {
-            let volumes = api.volumes().await?;
-            output::result(format, &volumes, || {
-                let row = |one: &Volume| {
-                    let attached = one.attached_to.join(", ");
-                    [
-                        one.name.clone(),
-                        size(one.size_bytes),
-                        size(one.used_bytes),
-                        attached,
-                        one.created_at.clone(),
-                    ]
-                };
-                let rows: Vec<_> = volumes.iter().map(row).collect();
-                table(["NAME", "SIZE", "ON DISK", "ATTACHED TO", "CREATED"], &rows)
+            let headings = ["NAME", "SIZE", "ON DISK", "ATTACHED TO", "CREATED"];
+            output::list(format, &api.volumes().await?, headings, |one| {
+                let (name, created) = (one.name.clone(), one.created_at.clone());
+                [name, size(one.size_bytes), size(one.used_bytes), one.attached_to.join(", "), created]
             })?;
         }
         Command::Delete { names } => {
-            for name in names {
-                api.delete_volume(&name).await?;
-            }
+            each("volumes", &names, async |name| api.delete_volume(name).await).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
