@@ -21,6 +21,7 @@ pub mod packed;
 pub mod program;
 pub mod published;
 pub mod registry;
+pub mod tls_front;
 pub mod wait;
 
 pub use api::{Api, ApiSettings, in_api};

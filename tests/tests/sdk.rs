@@ -8,6 +8,7 @@ use image::template::base;
 use tests::api::KEY;
 use tests::api::serve_process::ServeProcess;
 use tests::published::{self, output};
+use tests::tls_front::TlsFront;
 use tests::{Lab, LabSettings, kept_images, run_for};
 use tokio::process::Command;
 
@@ -20,20 +21,32 @@ fn sdk(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk").join(name)
 }
 
+/// A client's tests, and those of them that are run once more through TLS: requests, streams and a WebSocket.
+struct Suite {
+    all: Command,
+    through_tls: Command,
+}
+
 /// Runs a client's tests with a server of their own.
-fn with_server(name: &'static str, command: impl AsyncFnOnce() -> Result<Command>) -> Result<()> {
+fn with_server(name: &'static str, suite: impl AsyncFnOnce() -> Result<Suite>) -> Result<()> {
     run_for(PATIENCE, async || {
         let lab = Lab::open(LabSettings { pool_bytes: 24 << 30, ..LabSettings::new(name) }).await?;
         kept_images::bake(&lab, &[base()]).await?;
         let mut lab = lab.close().await;
         let server = ServeProcess::start(&mut lab, &[]).await?;
-        let mut command = command().await?;
-        command.env("PANDASTACK_API", format!("http://{}", server.address())).env("PANDASTACK_API_KEY", KEY);
-        for unset in ["PANDASTACK_API_URL", "PANDASTACK_TOKEN"] {
-            command.env_remove(unset);
+        let Suite { mut all, mut through_tls } = suite().await?;
+        let front = TlsFront::start(name, server.address())?;
+        all.env("PANDASTACK_API", format!("http://{}", server.address()));
+        // A CA that is nobody else's has to be named: to Python and to Node.
+        through_tls.env("PANDASTACK_API", front.url());
+        through_tls.env("SSL_CERT_FILE", front.authority()).env("NODE_EXTRA_CA_CERTS", front.authority());
+        for command in [&mut all, &mut through_tls] {
+            command.env("PANDASTACK_API_KEY", KEY);
+            for unset in ["PANDASTACK_API_URL", "PANDASTACK_TOKEN"] {
+                command.env_remove(unset);
+            }
+            eprintln!("{}", output(command, CLIENT_PATIENCE).await?);
         }
-        let said = output(&mut command, CLIENT_PATIENCE).await?;
-        eprintln!("{said}");
         server.client().delete_everything().await?;
         server.stop().await?;
         lab.remove()
@@ -45,10 +58,14 @@ fn the_python_client_behaves() -> Result<()> {
     with_server("sdk-python", async || {
         let python = published::python("requirements-sdk.txt").await?;
         let source = sdk("python").canonicalize().context("find the client")?;
-        let mut command = Command::new(python.join("python"));
-        command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]).current_dir(&source);
-        command.env("PYTHONPATH", source.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
-        Ok(command)
+        let pytest = |tests: &[&str]| {
+            let mut command = Command::new(python.join("python"));
+            command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).args(tests).current_dir(&source);
+            command.env("PYTHONPATH", source.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
+            command
+        };
+        let through_tls = ["tests/test_behaviour.py", "-k", "arrives or outlive or terminal"];
+        Ok(Suite { all: pytest(&["tests"]), through_tls: pytest(&through_tls) })
     })
 }
 
@@ -69,8 +86,11 @@ fn the_typescript_client_behaves() -> Result<()> {
         let mut npm = Command::new("npm");
         npm.args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&source);
         output(&mut npm, CLIENT_PATIENCE).await?;
-        let mut command = Command::new("npm");
-        command.arg("test").current_dir(&source);
-        Ok(command)
+        let mut all = Command::new("npm");
+        all.arg("test").current_dir(&source);
+        let mut through_tls = Command::new("node");
+        let pattern = "--test-name-pattern=arrives|outlive|terminal";
+        through_tls.args(["--test", pattern, "build/test/behaviour.test.js"]).current_dir(&source);
+        Ok(Suite { all, through_tls })
     })
 }

@@ -7,7 +7,10 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tests::api::TEMPLATE;
-use tests::{in_api, wait};
+use tests::api::serve_process::ServeProcess;
+use tests::packed::Folder;
+use tests::registry::{Registry, image_archive, shell_tree, tarball};
+use tests::{Lab, LabSettings, in_api, run_for, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::program::{Cli, PATIENCE};
@@ -86,6 +89,61 @@ fn ctrl_c_cancels_a_build() -> Result<()> {
         })
         .await?;
         Ok(())
+    })
+}
+
+#[test]
+fn images_archives_and_root_file_systems_become_templates() -> Result<()> {
+    run_for(PATIENCE * 4, async || {
+        let folder = Folder::new("cli-builds")?;
+        let tree = shell_tree(folder.path(), "in the tree")?;
+        let archive = image_archive(folder.path(), &tree)?;
+        let rootfs = folder.path().join("rootfs.tar");
+        fs::write(&rootfs, tarball(&tree)?)?;
+        let Some(registry) = Registry::start(&folder.path().join("registry"))? else { return Ok(()) };
+        let reference = registry.push(&archive, "made/shell:1")?;
+        let host = reference.split('/').next().unwrap_or_default();
+
+        let mut lab =
+            Lab::prepare(LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("cli-builds") }).await?;
+        let options = ["--registry", host, "--build-memory-mib", "512"];
+        let server = ServeProcess::start(&mut lab, &options).await?;
+        let cli = Cli::new(server.address())?;
+        let (archive, rootfs) = (archive.display().to_string(), rootfs.display().to_string());
+        for (name, from, greeting) in [
+            ("cli-rootfs", ["--rootfs", rootfs.as_str()], ""),
+            ("cli-archive", ["--archive", archive.as_str()], "hello from the image"),
+            ("cli-image", ["--image", reference.as_str()], "hello from the image"),
+        ] {
+            let build = [&["template", "build", "--name", name, "--size-mb", "256"], &from[..]].concat();
+            let went = cli.run(&build).await?;
+            ensure!(went.code == 0 && went.stdout == format!("{name}\n"), "{went:?}");
+            ensure!(went.stderr.contains("build "), "{went:?}");
+            let id = cli.ok(&["sandbox", "create", "--template", name]).await?;
+            let line = "read mark < /mark; echo \"$mark, $GREETING\"";
+            let said = cli.ok(&["sandbox", "exec", &id, line]).await?;
+            ensure!(said == format!("in the tree, {greeting}"), "{name}: {said:?}");
+            cli.ok(&["sandbox", "delete", &id]).await?;
+        }
+        let listed = cli.json(&["template", "builds"]).await?;
+        ensure!(named(&listed, "cli-image").is_some_and(|build| build["status"] == "done"), "{listed}");
+
+        // What is none of these, or not there.
+        fs::write(folder.path().join("no-archive"), "not an archive")?;
+        let wrong = folder.path().join("no-archive").display().to_string();
+        for from in ["--rootfs", "--archive"] {
+            let went = cli.run(&["template", "build", "--name", "cli-wrong", from, &wrong]).await?;
+            ensure!(went.code == 1 && went.stderr.contains("error: "), "{from}: {went:?}");
+            let said = cli.fails(1, &["template", "build", "--name", "cli-wrong", from, "nonesuch"]).await?;
+            ensure!(said.contains("nonesuch"), "{said}");
+        }
+        let elsewhere = ["template", "build", "--name", "cli-wrong", "--image", "elsewhere.example/x:1"];
+        ensure!(cli.fails(1, &elsewhere).await?.contains("elsewhere.example"));
+        let both = ["template", "build", "--name", "x", "--image", &reference, "--rootfs", &rootfs];
+        ensure!(cli.fails(2, &both).await?.contains("cannot be used with"));
+        server.client().delete_everything().await?;
+        server.stop().await?;
+        lab.remove()
     })
 }
 

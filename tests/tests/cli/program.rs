@@ -1,7 +1,7 @@
 //! The program, run as a person would: with an environment of its own and nothing of the tester's.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,6 +23,7 @@ pub(crate) struct Cli {
     home: PathBuf,
     api: Option<String>,
     key: Option<String>,
+    authority: Option<PathBuf>,
 }
 
 /// How a command went.
@@ -48,7 +49,7 @@ impl Cli {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let home = std::env::temp_dir().join(format!("pandastack-cli-{}-{number}", std::process::id()));
         fs::create_dir_all(&home)?;
-        Ok(Self { home, api: None, key: None })
+        Ok(Self { home, api: None, key: None, authority: None })
     }
 
     /// A directory that goes with this.
@@ -59,6 +60,18 @@ impl Cli {
     /// The same with another key.
     pub(crate) fn with_key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
+        self
+    }
+
+    /// The same with another address of the server.
+    pub(crate) fn at(mut self, api: &str) -> Self {
+        self.api = Some(api.to_owned());
+        self
+    }
+
+    /// The same, with this CA and no other to trust.
+    pub(crate) fn trusting(mut self, authority: &Path) -> Self {
+        self.authority = Some(authority.to_owned());
         self
     }
 
@@ -80,6 +93,9 @@ impl Cli {
         }
         if let Some(key) = &self.key {
             command.env("PANDASTACK_API_KEY", key);
+        }
+        if let Some(authority) = &self.authority {
+            command.env("SSL_CERT_FILE", authority);
         }
     }
 
