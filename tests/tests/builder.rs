@@ -1,5 +1,7 @@
 //! Templates of one's own: from Dockerfiles, images and tarballs, in real machines and from a real registry.
 
+#[path = "builder/caches.rs"]
+mod caches;
 #[path = "builder/certificates.rs"]
 mod certificates;
 #[path = "builder/frail.rs"]
@@ -127,12 +129,23 @@ impl Site {
         cancelled: &CancellationToken,
         seen: &(dyn Fn(&str) + Send + Sync),
     ) -> Outcome {
+        self.build_for("tests", source, cancelled, seen).await
+    }
+
+    async fn build_for(
+        &self,
+        owner: &str,
+        source: Source,
+        cancelled: &CancellationToken,
+        seen: &(dyn Fn(&str) + Send + Sync),
+    ) -> Outcome {
         let lines = Mutex::new(Vec::new());
         let log = |line: &str| {
             lines.lock().expect("no test panics while it logs").push(line.to_owned());
             seen(line);
         };
-        let request = BuildRequest { source, disk_mib: 512, destination: self.destination() };
+        let owner = owner.to_owned();
+        let request = BuildRequest { source, owner, disk_mib: 512, destination: self.destination() };
         let begun = Instant::now();
         let built = self.builder.build(&request, &log, cancelled).await;
         let whole = request.destination.join("disk.ext4").exists();
@@ -144,6 +157,10 @@ impl Site {
 
     async fn dockerfile(&self, text: &str) -> Outcome {
         self.build(self.source(text)).await
+    }
+
+    async fn dockerfile_as(&self, owner: &str, text: &str) -> Outcome {
+        self.build_for(owner, self.source(text), &CancellationToken::new(), &|_| {}).await
     }
 
     fn source(&self, text: &str) -> Source {
@@ -499,6 +516,7 @@ fn nothing_is_enough_to_start_from() -> Result<()> {
         // A disk larger than the template it starts from.
         let request = BuildRequest {
             source: site.source("FROM minimal\nENV A=b\n"),
+            owner: "tests".to_owned(),
             disk_mib: 2048,
             destination: site.destination(),
         };

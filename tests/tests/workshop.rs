@@ -28,7 +28,13 @@ fn shape() -> Result<MachineShape> {
 }
 
 fn plan(disk: PathBuf) -> Result<WorkshopPlan> {
-    Ok(WorkshopPlan { disk, shape: shape()?, network: Policy::Closed, attached: Vec::new() })
+    Ok(WorkshopPlan {
+        disk,
+        shape: shape()?,
+        network: Policy::Closed,
+        attached: Vec::new(),
+        writable: Vec::new(),
+    })
 }
 
 /// How a command ended and what it wrote.

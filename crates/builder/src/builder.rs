@@ -98,7 +98,13 @@ impl Builder {
         let _afterwards = Afterwards(self.clone());
         let _in_use = inner.stock.in_use().await;
         let authorities = inner.node.authorities().await.map_err(BuildError::node)?;
-        let making = Making { size, authorities: &authorities, journal: &journal, cancelled: &cancelled };
+        let making = Making {
+            owner: &request.owner,
+            size,
+            authorities: &authorities,
+            journal: &journal,
+            cancelled: &cancelled,
+        };
         let made = tokio::select! {
             biased;
             () = cancelled.cancelled() => Err(BuildError::Cancelled),

@@ -116,6 +116,29 @@ impl Layers {
         Ok(Layer { key: key.to_owned(), layers: Arc::clone(self) })
     }
 
+    /// Keeps the disk at [`disk_in`] a staging directory in place of what is kept under the key, which goes with the directory. Blocks
+    /// until it is safe on the disk.
+    pub(crate) fn replace(&self, key: &str, staging: &Path, about: About) -> Result<(), BuildError> {
+        let failed = BuildError::host("keep a disk");
+        File::open(disk_in(staging)).and_then(|disk| disk.sync_all()).map_err(failed)?;
+        write_about(staging, &About { used: now(), ..about }, Durability::Synced).map_err(failed)?;
+        let directory = self.directory.join(key);
+        // While nobody collects: what is there now must be there until it is replaced.
+        let _pins = self.lock();
+        let flags = if directory.exists() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+        renameat_with(CWD, staging, CWD, &directory, flags).map_err(|errno| failed(errno.into()))?;
+        sync_directory(&self.directory).map_err(failed)
+    }
+
+    /// Forgets what is kept under a key, whoever uses it; it goes with the staging directory.
+    pub(crate) fn forget(&self, key: &str, staging: &Path) -> io::Result<()> {
+        let _pins = self.lock();
+        match fs::rename(self.directory.join(key), staging.join(key)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes what was unused for longest until all take at most `bytes_max`. Blocks. One at a time: whoever else removes would be
     /// in its way.
     pub(crate) fn collect(&self, bytes_max: u64, staging: &Staging) -> io::Result<Removed> {
@@ -302,6 +325,26 @@ mod tests {
         drop(pinned);
         room.layers.collect(0, &room.staging()).unwrap();
         assert!(room.keys().is_empty());
+    }
+
+    #[test]
+    fn what_is_replaced_or_forgotten_is_gone_at_once() {
+        let room = Room::new();
+        let first = room.add("a", 5000, 1);
+        for length in [6000, 7000] {
+            let staging = room.staging();
+            fs::write(disk_in(staging.path()), vec![1; length]).unwrap();
+            room.layers.replace("a", staging.path(), About::default()).unwrap();
+            assert_eq!(fs::metadata(first.disk()).unwrap().len(), length as u64);
+        }
+        let staging = room.staging();
+        fs::write(disk_in(staging.path()), "new").unwrap();
+        room.layers.replace("b", staging.path(), About::default()).unwrap();
+        assert_eq!(room.keys(), ["a", "b"]);
+        let staging = room.staging();
+        room.layers.forget("a", staging.path()).unwrap();
+        room.layers.forget("a", staging.path()).unwrap();
+        assert_eq!(room.keys(), ["b"]);
     }
 
     #[test]

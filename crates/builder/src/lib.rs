@@ -10,6 +10,7 @@
 //! node's pool, so that layers are clones that share their blocks.
 
 mod builder;
+mod caches;
 mod config;
 mod context;
 mod error;

@@ -111,11 +111,13 @@ impl Recipe<'_> {
         context: &Arc<Context>,
     ) -> Result<Vec<Stage>, BuildError> {
         let (bases, context, size) = (bases.keys(self.making), Arc::clone(context), self.making.size);
+        let owner = self.making.owner.to_owned();
         // Files of the context are read to find out whether they are the same as last time.
         blocking(move || {
             let mut stages: Vec<Stage> = Vec::new();
             for plan in plans {
-                let stage = Stage::new(plan, &stages, &bases, &context, size)?;
+                let mut stage = Stage::new(plan, &stages, &bases, &context, size)?;
+                stage.set_apart(&owner);
                 stages.push(stage);
             }
             Ok(stages)

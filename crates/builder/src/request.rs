@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct BuildRequest {
     /// From what.
     pub source: Source,
+    /// Whose it is: what `RUN --mount=type=cache` leaves is there for later builds of the same owner, and for nobody else.
+    pub owner: String,
     /// Size of the disk. What starts from a template of the catalogue is at least as large as that.
     pub disk_mib: u32,
     /// A directory that is not there yet, below [`node::Node::builds_directory`]: complete or absent when the build is over.

@@ -20,6 +20,8 @@ pub struct BuilderSettings {
     pub step_timeout: Duration,
     /// Bytes of layers that are kept for later builds. Beyond it those unused for longest go.
     pub layers_bytes_max: u64,
+    /// Bytes of caches that steps keep for later builds of the same owner. Beyond it those unused for longest go.
+    pub caches_bytes_max: u64,
     /// Processors of build machines.
     pub vcpus: u8,
     /// Memory of build machines.
@@ -35,6 +37,7 @@ impl Default for BuilderSettings {
             network: Policy::Closed,
             step_timeout: Duration::from_secs(30 * 60),
             layers_bytes_max: 20 << 30,
+            caches_bytes_max: 10 << 30,
             vcpus: 2,
             memory_mib: 2048,
         }

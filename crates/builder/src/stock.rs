@@ -11,6 +11,7 @@ use image::DiskSize;
 use oci::{Layout, LayoutError};
 use tokio::sync::{Mutex, RwLock, RwLockReadGuard};
 
+use crate::caches::Caches;
 use crate::error::BuildError;
 use crate::layers::Layers;
 use crate::request::Collected;
@@ -26,6 +27,7 @@ const VERSION: &str = "1";
 pub(crate) struct Stock {
     pub(crate) settings: BuilderSettings,
     pub(crate) layers: Arc<Layers>,
+    pub(crate) caches: Caches,
     directory: PathBuf,
     layout: Layout,
     /// Read by builds, written by whoever removes content of images that no build uses.
@@ -40,11 +42,13 @@ impl Stock {
         let failed = BuildError::host("open the directory of builds");
         std::fs::create_dir_all(directory.join("staging")).map_err(failed)?;
         let layers = Layers::open(directory.join("layers")).map_err(failed)?;
+        let caches = Caches::new(Layers::open(directory.join("caches")).map_err(failed)?);
         let layout =
             Layout::open(&directory.join("oci")).map_err(|error| failed(std::io::Error::other(error)))?;
         Ok(Self {
             settings,
             layers,
+            caches,
             directory,
             layout,
             sweeping: RwLock::default(),
@@ -72,7 +76,12 @@ impl Stock {
         let (layers, staging) = (Arc::clone(&self.layers), self.staging()?);
         let bytes_max = self.settings.layers_bytes_max;
         let failed = BuildError::host("remove old layers");
-        let removed = blocking(move || layers.collect(bytes_max, &staging).map_err(failed)).await?;
+        let (caches, caches_bytes_max) = (Arc::clone(self.caches.kept()), self.settings.caches_bytes_max);
+        let removed = blocking(move || {
+            caches.collect(caches_bytes_max, &staging).map_err(failed)?;
+            layers.collect(bytes_max, &staging).map_err(failed)
+        })
+        .await?;
         let mut collected =
             Collected { layers: removed.layers, bytes: removed.bytes, kept_bytes: removed.kept_bytes };
         // Later, when a build uses content now.

@@ -7,7 +7,7 @@ use contract::snapshot::{ForkAnswer, ForkFailure, ForkRequest, PromoteAnswer, Pr
 use contract::time::rfc3339;
 use domain::SandboxId;
 use serde_json::json;
-use store::{SandboxRow, Scope, Standing};
+use store::{SandboxChange, SandboxRow, Scope, Standing};
 use tracing::field::Empty;
 
 use crate::caller::Caller;
@@ -17,6 +17,7 @@ use crate::create::create_timings;
 use crate::error::ControlError;
 use crate::names;
 use crate::operation::{note_save, operation, traced};
+use crate::reaper::EXPLORE_TTL;
 use crate::view::view;
 
 /// Most children of one request.
@@ -169,6 +170,13 @@ impl Control {
                     }
                 }
             }
+        }
+        // What makes a child go that is forgotten is not for the one that is chosen.
+        if winner.metadata.contains_key(EXPLORE_TTL) {
+            let mut metadata = winner.metadata.clone();
+            metadata.remove(EXPLORE_TTL);
+            let change = SandboxChange { metadata: Some(metadata), ..SandboxChange::default() };
+            self.store().change_sandbox(&winner.id, change).await?;
         }
         let payload = json!({ "tree_id": tree, "deleted": answer.deleted.len() });
         self.happened(&winner.tenant, &winner.id, "fork_tree.promoted", Some(payload)).await;

@@ -18,7 +18,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(15);
 const PAUSE_FACTOR: u32 = 20;
 /// What clients write on the children they explore with, and how long those may idle.
 const EXPLORE: &str = "explore";
-const EXPLORE_TTL: &str = "explore_ttl";
+pub(crate) const EXPLORE_TTL: &str = "explore_ttl";
 
 /// What becomes of an idle sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -136,7 +136,8 @@ pub enum Mount {
         /// Whether the step may write there.
         writable: bool,
     },
-    /// A directory that is kept for later builds. A builder that lets one step at a time use it satisfies every `sharing`.
+    /// A directory that is kept for later builds. Every build has a copy of its own while it runs, whatever
+    /// `sharing` says.
     Cache {
         /// Which: caches with the same id are one.
         id: String,

@@ -36,7 +36,7 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToolRequest {
-    /// Mount disks read-only.
+    /// Mount disks.
     Mount(Vec<DiskMount>),
     /// Copy files.
     Copy(CopyRequest),
@@ -51,12 +51,12 @@ pub enum ToolRequest {
     Look(Place),
     /// Run a command.
     Run(RunRequest),
-    /// Flush the root file system and let nobody write it: then a line on standard output, and as before at the end of standard
-    /// input, or after [`HOLD_SECONDS_MAX`].
-    Hold,
+    /// Flush the file system mounted at a path and let nobody write it: then a line on standard output, and as before at the end of
+    /// standard input, or after [`HOLD_SECONDS_MAX`].
+    Hold(GuestPath),
 }
 
-/// A root file system is not held longer than this: then the tool fails.
+/// A file system is not held longer than this: then the tool fails.
 pub const HOLD_SECONDS_MAX: u32 = 120;
 
 /// A disk to mount.
@@ -66,6 +66,8 @@ pub struct DiskMount {
     pub device: GuestPath,
     /// Where to.
     pub place: GuestPath,
+    /// Whether it may be written.
+    pub writable: bool,
 }
 
 /// A path below a directory that symbolic links in it cannot lead out of.
@@ -147,6 +149,21 @@ pub enum Mount {
         to: GuestPath,
         /// Whether the command may write: it writes a copy in memory then, which is lost afterwards.
         writable: bool,
+    },
+    /// A directory that stays, with what the command writes into it.
+    Kept {
+        /// From here. Made when it is missing.
+        from: Place,
+        /// To there.
+        to: GuestPath,
+        /// Whether the command may write.
+        writable: bool,
+        /// Permission bits when it is made.
+        mode: u32,
+        /// Owner when it is made.
+        uid: u32,
+        /// Group when it is made.
+        gid: u32,
     },
     /// An empty directory in memory.
     Tmpfs {

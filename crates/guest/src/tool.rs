@@ -82,7 +82,7 @@ fn perform(request: ToolRequest) -> Result<u8, Trouble> {
     unsafe { libc::umask(0) };
     match request {
         ToolRequest::Mount(disks) => disk::mount_all(&disks)?,
-        ToolRequest::Hold => disk::hold()?,
+        ToolRequest::Hold(path) => disk::hold(as_path(&path))?,
         ToolRequest::Copy(request) => {
             separate()?;
             copy_all(&request)?;

@@ -59,6 +59,8 @@ pub struct WorkshopPlan {
     pub network: Policy,
     /// Disks to read from: ext4, whole, and nobody's to write meanwhile. At most [`VOLUMES_MAX`].
     pub attached: Vec<PathBuf>,
+    /// Disks to write, likewise: the guest has clones of them. Together with those to read at most [`VOLUMES_MAX`].
+    pub writable: Vec<PathBuf>,
 }
 
 /// A machine to build in. Ended when dropped, with everything it has on the host.
@@ -66,6 +68,8 @@ pub struct Workshop {
     link: Link,
     disk: PathBuf,
     attached: usize,
+    /// The clones of disks to write. The guest has them after those to read.
+    writable: Vec<PathBuf>,
     /// Text of `/etc/resolv.conf` for its commands, while it has a network.
     resolver: Option<String>,
     machine: KeptMachine,
@@ -81,8 +85,9 @@ impl Node {
     /// Boots a machine on a clone of a disk, with further disks attached read-only and mounted by the guest. After `Err` nothing
     /// is left.
     pub async fn workshop(&self, plan: WorkshopPlan) -> Result<Workshop, NodeError> {
-        if plan.attached.len() > VOLUMES_MAX {
-            return Err(NodeError::TooManyVolumes { asked: plan.attached.len(), max: VOLUMES_MAX });
+        let asked = plan.attached.len() + plan.writable.len();
+        if asked > VOLUMES_MAX {
+            return Err(NodeError::TooManyVolumes { asked, max: VOLUMES_MAX });
         }
         let shared = Arc::clone(self.shared());
         // Runs to its end even when the caller goes away: then the workshop is dropped, and its machine ends.
@@ -124,6 +129,11 @@ async fn boot(
         let file = File::open(path).map_err(host("open a disk to attach"))?;
         Ok(VolumeDrive { file, mode: DriveMode::ReadOnly })
     };
+    let mut volumes = plan.attached.iter().map(attach).collect::<Result<Vec<_>, NodeError>>()?;
+    for (from, to) in plan.writable.iter().zip(writable_disks(plan, berth)) {
+        tokio::task::block_in_place(|| clone_file(from, &to))?;
+        volumes.push(VolumeDrive { file: open_disk(&to)?, mode: DriveMode::ReadWrite });
+    }
     let boot = BootPlan {
         place: shared.names.place(&berth.directory, berth.slot),
         shape: plan.shape,
@@ -131,7 +141,7 @@ async fn boot(
         initramfs: files.initramfs.clone(),
         memory,
         disk: open_disk(&disk)?,
-        volumes: plan.attached.iter().map(attach).collect::<Result<_, NodeError>>()?,
+        volumes,
         tap: berth.tap.take(),
     };
     let id = SandboxId::from_random(random().map_err(host("make an id"))?);
@@ -168,10 +178,10 @@ async fn furnish(
     link: Link,
     berth: Berth,
 ) -> Result<Workshop, NodeError> {
-    let disk = berth.directory.join(DISK);
+    let (disk, writable) = (berth.directory.join(DISK), writable_disks(plan, &berth));
     let machine = KeptMachine::new(shared, vm, berth);
     let resolver = resolver_text(&shared.config.name_servers.told_to(plan.network));
-    let workshop = Workshop { link, disk, attached: plan.attached.len(), resolver, machine };
+    let workshop = Workshop { link, disk, attached: plan.attached.len(), writable, resolver, machine };
     match workshop.mount_attached().await {
         Ok(()) => Ok(workshop),
         Err(error) => {
@@ -181,13 +191,18 @@ async fn furnish(
     }
 }
 
+/// Where the clones of disks to write are.
+fn writable_disks(plan: &WorkshopPlan, berth: &Berth) -> Vec<PathBuf> {
+    (0..plan.writable.len()).map(|index| berth.directory.join(format!("writable-{index}.ext4"))).collect()
+}
+
 impl Workshop {
     /// The link to its guest.
     pub fn link(&self) -> &Link {
         &self.link
     }
 
-    /// Where the guest has the attached disk of this number, counted from 0.
+    /// Where the guest has the attached disk of this number, counted from 0: those to read, then those to write.
     pub fn attached(&self, index: usize) -> GuestPath {
         guest_path(&format!("{ATTACHED}/{index}"))
     }
@@ -200,8 +215,19 @@ impl Workshop {
     /// Flushes the guest's root file system and clones its disk to `to`, a new file, while nobody can write it. The machine goes
     /// on. After `Err` there is no such file.
     pub async fn keep(&self, to: &Path) -> Result<(), NodeError> {
-        let mut held = self.hold().await?;
-        let cloned = tokio::task::block_in_place(|| clone_file(&self.disk, to));
+        self.clone_held(&guest_path("/"), &self.disk, to).await
+    }
+
+    /// The same with the disk to write of this number, counted from 0 among those.
+    pub async fn keep_writable(&self, index: usize, to: &Path) -> Result<(), NodeError> {
+        let missing = || NodeError::Tool { what: "keep a disk", said: format!("there is no disk {index}") };
+        let disk = self.writable.get(index).ok_or_else(missing)?;
+        self.clone_held(&self.attached(self.attached + index), disk, to).await
+    }
+
+    async fn clone_held(&self, place: &GuestPath, disk: &Path, to: &Path) -> Result<(), NodeError> {
+        let mut held = self.hold(place).await?;
+        let cloned = tokio::task::block_in_place(|| clone_file(disk, to));
         match held.let_go(self).await {
             Ok(()) => cloned.map(drop).map_err(NodeError::from),
             Err(error) => {
@@ -220,14 +246,16 @@ impl Workshop {
     }
 
     async fn mount_attached(&self) -> Result<(), NodeError> {
-        if self.attached == 0 {
+        let all = self.attached + self.writable.len();
+        if all == 0 {
             return Ok(());
         }
-        let count = u8::try_from(self.attached).unwrap_or(u8::MAX);
+        let count = u8::try_from(all).unwrap_or(u8::MAX);
         self.attended("find the attached disks", self.link.find_volumes(count)).await?;
-        let mounts = (0..self.attached).zip('b'..).map(|(index, letter)| DiskMount {
+        let mounts = (0..all).zip('b'..).map(|(index, letter)| DiskMount {
             device: guest_path(&format!("/dev/vd{letter}")),
             place: self.attached(index),
+            writable: index >= self.attached,
         });
         let request = ToolRequest::Mount(mounts.collect());
         self.tool("mount the attached disks", &request, SMALL_PATIENCE).await.map(drop)

@@ -57,6 +57,9 @@ fn builder(
     if let Some(gib) = given.build_layers_gib.or(file.build_layers_gib) {
         settings.layers_bytes_max = gib.saturating_mul(1 << 30);
     }
+    if let Some(gib) = given.build_caches_gib.or(file.build_caches_gib) {
+        settings.caches_bytes_max = gib.saturating_mul(1 << 30);
+    }
     let plain = patterns(given.registry_plain_http.as_ref().or(file.registry_plain_http.as_ref()))?;
     if !plain.is_empty() {
         settings.pull.plain_http = PlainHttp::Also(plain);

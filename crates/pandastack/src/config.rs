@@ -140,6 +140,9 @@ pub(crate) struct ServeSettings {
     /// GiB of layers that are kept for later builds [default: 20].
     #[arg(long, env = "PANDASTACK_BUILD_LAYERS_GIB")]
     pub(crate) build_layers_gib: Option<u64>,
+    /// GiB of caches (`RUN --mount=type=cache`) that are kept for later builds of the same tenant [default: 10].
+    #[arg(long, env = "PANDASTACK_BUILD_CACHES_GIB")]
+    pub(crate) build_caches_gib: Option<u64>,
     /// MiB that one request for a build may have, files included [default: 16384].
     #[arg(long, env = "PANDASTACK_MAX_BUILD_UPLOAD_MIB")]
     pub(crate) max_build_upload_mib: Option<u64>,

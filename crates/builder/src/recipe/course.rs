@@ -9,7 +9,7 @@ use node::{NodeError, WorkshopPlan};
 
 use super::Recipe;
 use super::bases::Bases;
-use super::machine::{Machine, Need, disks_for};
+use super::machine::{Machine, Need, caches_of, disks_for};
 use super::stage::Stage;
 use crate::context::{Context, ContextDisk};
 use crate::error::BuildError;
@@ -18,6 +18,8 @@ use crate::log::Part;
 
 /// A pool with less than this is full: what guests write comes in larger pieces.
 const FULL_BYTES: u64 = 16 << 20;
+/// How often a machine is started with caches that are kept before they are thought to be damaged.
+const BOOTS_WITH_CACHES: u32 = 2;
 
 /// What is known while the stages are gone through.
 pub(super) struct Course<'a> {
@@ -110,7 +112,10 @@ impl Course<'_> {
                     *machine = Some(self.boot(layer, disks_for(steps)?).await?);
                 }
                 let Some(machine) = machine.as_ref() else { return Ok(()) };
-                self.act(machine, &doing).await?;
+                let acted = self.act(machine, &doing).await;
+                // Also when the step failed: what it fetched until then need not be fetched again.
+                self.keep_caches(machine, &doing).await;
+                acted?;
                 *layer = self.keep(machine, &key).await?;
                 Ok(())
             };
@@ -148,15 +153,61 @@ impl Course<'_> {
     }
 
     async fn boot(&mut self, layer: &Layer, needs: Vec<Need>) -> Result<Machine, BuildError> {
-        let mut attached = Vec::new();
-        for need in needs {
-            let disk = self.disk_of(&need).await?;
-            attached.push((need, disk));
+        let ids: Vec<String> = needs.iter().filter_map(Need::cache).map(str::to_owned).collect();
+        let stock = self.recipe.stock;
+        for attempt in 1..=BOOTS_WITH_CACHES {
+            match self.boot_with(layer, &needs).await {
+                Err(BuildError::Node(error)) if !ids.is_empty() => {
+                    tracing::warn!(%error, attempt, "a build machine with caches did not start");
+                }
+                booted => return booted,
+            }
         }
+        // A guest can have left a disk that no other can mount, or that ends whoever tries.
+        for id in ids {
+            stock.caches.forget(self.recipe.making.owner, &id, &stock.staging()?).await?;
+        }
+        self.boot_with(layer, &needs).await
+    }
+
+    async fn boot_with(&mut self, layer: &Layer, needs: &[Need]) -> Result<Machine, BuildError> {
         let recipe = self.recipe;
-        let network = recipe.stock.settings.network;
-        let plan = WorkshopPlan { disk: layer.disk(), shape: recipe.shape, network, attached: Vec::new() };
+        let (mut attached, mut caches) = (Vec::new(), Vec::new());
+        for need in needs {
+            let disk = match need {
+                Need::Cache(id) => {
+                    let stock = recipe.stock;
+                    let cache = stock.caches.disk(recipe.making.owner, id, stock.staging()?).await?;
+                    let file = cache.file();
+                    caches.push(cache);
+                    file
+                }
+                need => self.disk_of(need).await?,
+            };
+            attached.push((need.clone(), disk));
+        }
+        let (network, none) = (recipe.stock.settings.network, Vec::new);
+        let (disk, shape) = (layer.disk(), recipe.shape);
+        let plan = WorkshopPlan { disk, shape, network, attached: none(), writable: none() };
         Machine::boot(recipe.node, plan, attached).await
+    }
+
+    /// Keeps what a step left in caches. A cache that could not be kept is told of and costs time, nothing else.
+    async fn keep_caches(&self, machine: &Machine, doing: &Doing<'_>) {
+        let (stock, owner) = (self.recipe.stock, self.recipe.making.owner);
+        for id in caches_of(doing.step) {
+            let kept = async {
+                let Some(index) = machine.writable(id) else { return Ok(()) };
+                let staging = stock.staging()?;
+                let to = disk_in(staging.path());
+                machine.workshop.keep_writable(index, &to).await.map_err(BuildError::node)?;
+                stock.caches.put(owner, id, &staging).await
+            };
+            if let Err(error) = kept.await {
+                tracing::warn!(%error, "a cache of a build was not kept");
+                doing.part.say(&format!("note: the cache `{id}` could not be kept"));
+            }
+        }
     }
 
     async fn disk_of(&mut self, need: &Need) -> Result<PathBuf, BuildError> {
@@ -171,6 +222,7 @@ impl Course<'_> {
                 }
                 Ok(self.images.get(name).ok_or_else(missing)?.disk())
             }
+            Need::Cache(_) => Err(missing()),
         }
     }
 

@@ -18,6 +18,18 @@ pub(super) enum Need {
     Stage(usize),
     /// An image or a template.
     Image(String),
+    /// A cache of the build's owner. The only one that is written.
+    Cache(String),
+}
+
+impl Need {
+    /// The id, if it is a cache.
+    pub(super) fn cache(&self) -> Option<&str> {
+        match self {
+            Self::Cache(id) => Some(id),
+            _ => None,
+        }
+    }
 }
 
 impl From<&Origin> for Need {
@@ -28,6 +40,16 @@ impl From<&Origin> for Need {
             Origin::Image(name) => Self::Image(name.clone()),
         }
     }
+}
+
+/// The caches that a step uses.
+pub(super) fn caches_of(step: &Step) -> Vec<&str> {
+    let Action::Run(run) = &step.action else { return Vec::new() };
+    let ids = run.mounts.iter().filter_map(|mount| match mount {
+        Mount::Cache { id, .. } => Some(id.as_str()),
+        Mount::Bind { .. } | Mount::Tmpfs { .. } => None,
+    });
+    ids.collect()
 }
 
 /// The disks that a step reads from.
@@ -45,7 +67,8 @@ pub(super) fn needs(step: &Step) -> Vec<Need> {
         Action::Run(run) => {
             needs.extend(run.mounts.iter().filter_map(|mount| match mount {
                 Mount::Bind { origin, .. } => Some(Need::from(origin)),
-                Mount::Cache { .. } | Mount::Tmpfs { .. } => None,
+                Mount::Cache { id, .. } => Some(Need::Cache(id.clone())),
+                Mount::Tmpfs { .. } => None,
             }));
         }
         _ => {}
@@ -62,7 +85,7 @@ pub(super) fn disks_for<'a>(steps: impl Iterator<Item = &'a Step>) -> Result<Vec
         let more: Vec<Need> = needs(step).into_iter().filter(|need| !disks.contains(need)).collect();
         if disks.len() + more.len() > VOLUMES_MAX {
             if number == 0 {
-                let problem = format!("it reads from more than {VOLUMES_MAX} stages and images at once");
+                let problem = format!("it uses more than {VOLUMES_MAX} stages, images and caches at once");
                 return Err(BuildError::step(step.line, problem));
             }
             break;
@@ -84,8 +107,12 @@ impl Machine {
         plan: WorkshopPlan,
         attached: Vec<(Need, PathBuf)>,
     ) -> Result<Self, BuildError> {
-        let (attached, disks): (Vec<Need>, Vec<PathBuf>) = attached.into_iter().unzip();
-        let workshop = node.workshop(WorkshopPlan { attached: disks, ..plan }).await;
+        let is_cache = |(need, _): &(Need, PathBuf)| need.cache().is_some();
+        let (writable, read): (Vec<_>, Vec<_>) = attached.into_iter().partition(is_cache);
+        let (mut attached, disks): (Vec<Need>, Vec<PathBuf>) = read.into_iter().unzip();
+        let (caches, writable): (Vec<Need>, Vec<PathBuf>) = writable.into_iter().unzip();
+        attached.extend(caches);
+        let workshop = node.workshop(WorkshopPlan { attached: disks, writable, ..plan }).await;
         Ok(Self { workshop: workshop.map_err(BuildError::node)?, attached })
     }
 
@@ -98,6 +125,11 @@ impl Machine {
     pub(super) fn root_of(&self, need: &Need) -> Option<GuestPath> {
         let index = self.attached.iter().position(|attached| attached == need)?;
         Some(self.workshop.attached(index))
+    }
+
+    /// The number of a cache among the disks that are written.
+    pub(super) fn writable(&self, id: &str) -> Option<usize> {
+        self.attached.iter().filter_map(Need::cache).position(|cache| cache == id)
     }
 
     /// Where the guest has a path of a disk.
@@ -136,6 +168,6 @@ mod tests {
         let mounts: Vec<String> = (0..5).map(|n| format!("--mount=from=i{n},target=/m{n}")).collect();
         let plan = plan(&format!("FROM scratch\n\nRUN {} x", mounts.join(" ")));
         let error = disks_for(plan.steps.iter()).unwrap_err().to_string();
-        assert!(error.starts_with("line 3: it reads from more than 4"), "{error}");
+        assert!(error.starts_with("line 3: it uses more than 4"), "{error}");
     }
 }

@@ -1,7 +1,4 @@
 //! `RUN`.
-//!
-//! A cache mount (`--mount=type=cache`) is an empty directory in memory for each step: a cache may be empty at any time, and none is kept
-//! between builds yet.
 
 use dockerfile::{Mount, Origin, RunStep};
 use guest_link::GuestPath;
@@ -9,6 +6,7 @@ use node::{CommandMount, NodeError, WorkshopCommand};
 
 use super::course::{Course, Doing, explain};
 use super::machine::{Machine, Need};
+use crate::caches::CONTENT;
 use crate::context::files_place;
 use crate::error::BuildError;
 use crate::log::{LAST_OUTPUT, cut};
@@ -79,13 +77,17 @@ impl Course<'_> {
                     writable: *writable,
                 }
             }
-            Mount::Cache { target, mode, uid, gid, .. } => CommandMount::Tmpfs {
-                to: guest(target, line)?,
-                bytes: None,
-                mode: *mode,
-                uid: *uid,
-                gid: *gid,
-            },
+            Mount::Cache { id, target, writable, mode, uid, gid } => {
+                let from = machine.path_in(&Need::Cache(id.clone()), CONTENT, line)?;
+                CommandMount::Kept {
+                    from: machine.workshop.place(&from),
+                    to: guest(target, line)?,
+                    writable: *writable,
+                    mode: *mode,
+                    uid: *uid,
+                    gid: *gid,
+                }
+            }
             Mount::Tmpfs { target, size_bytes } => CommandMount::Tmpfs {
                 to: guest(target, line)?,
                 bytes: *size_bytes,

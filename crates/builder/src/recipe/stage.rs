@@ -14,6 +14,8 @@ use crate::error::BuildError;
 use crate::layers::{Layer, Layers};
 use crate::stock::base_key;
 
+use super::machine::caches_of;
+
 /// Steps of all stages have numbers of their own: those of a stage begin at its number times this. More than a Dockerfile may have.
 const STEPS_MAX: usize = 10_000;
 
@@ -62,6 +64,15 @@ impl Stage {
         };
         let keys = plan.keys(base, digest_of)?;
         Ok(Self { plan, base, keys, done: 0, layer: None, needed: false })
+    }
+
+    /// What a step makes of a cache is its owner's: keys from the first such step on are the owner's own. Otherwise one tenant could
+    /// leave in a cache what others then find in layers.
+    pub(super) fn set_apart(&mut self, owner: &str) {
+        let first = self.plan.steps.iter().position(|step| !caches_of(step).is_empty());
+        for key in self.keys.iter_mut().skip(first.unwrap_or(usize::MAX)) {
+            *key = CacheKey::of_base(&format!("{key} with caches of {owner}"));
+        }
     }
 
     /// The key of what comes of it.

@@ -38,7 +38,13 @@ impl Room {
 
     fn making(&self) -> Making<'_> {
         let size = DiskSize::from_bytes(256 << 20).unwrap();
-        Making { size, authorities: &self.authorities, journal: &self.journal, cancelled: &self.cancelled }
+        Making {
+            owner: "somebody",
+            size,
+            authorities: &self.authorities,
+            journal: &self.journal,
+            cancelled: &self.cancelled,
+        }
     }
 
     fn image(&self, layout: &Layout) -> Descriptor {

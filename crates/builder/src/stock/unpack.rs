@@ -20,6 +20,8 @@ use crate::staging::{Staging, blocking};
 /// How a disk is made, and who wants to know.
 #[derive(Clone, Copy)]
 pub(crate) struct Making<'a> {
+    /// Whose caches its steps use.
+    pub(crate) owner: &'a str,
     pub(crate) size: DiskSize,
     /// What systems that come from elsewhere are made to trust.
     pub(crate) authorities: &'a Authorities,

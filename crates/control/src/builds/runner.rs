@@ -177,7 +177,8 @@ impl Control {
         let context_bytes_max = self.config().builds.context_bytes_max;
         let source = tokio::task::spawn_blocking(move || source::source(&upload, context_bytes_max)).await;
         let source = source.map_err(ControlError::internal)?.map_err(Stop::Failed)?;
-        let request = BuildRequest { source, disk_mib: row.disk_mib, destination };
+        let request =
+            BuildRequest { source, owner: row.tenant.to_string(), disk_mib: row.disk_mib, destination };
         let stop = CancellationToken::new();
         let building = self.builds().builder.build(&request, &*active.log, &stop);
         tokio::pin!(building);

@@ -1,4 +1,4 @@
-//! Disks: those that are attached, and the root disk held still while somebody clones it.
+//! Disks: those that are attached are mounted, and one is held still while somebody clones it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,22 +15,22 @@ use crate::kernel::check;
 const FIFREEZE: libc::c_ulong = 0xc004_5877;
 const FITHAW: libc::c_ulong = 0xc004_5878;
 
-/// Mounts disks so that nobody writes them.
+/// Mounts disks.
 pub(super) fn mount_all(disks: &[DiskMount]) -> Result<(), Trouble> {
     for disk in disks {
         let (device, place) = (as_path(&disk.device), as_path(&disk.place));
         await_path(device).tried("find", device)?;
         make_parents(place, None).tried("make", place)?;
         let device = c_path(device).tried("mount", device)?;
-        let flags = libc::MS_RDONLY | libc::MS_NOATIME | libc::MS_NODEV | libc::MS_NOSUID;
+        let access = if disk.writable { 0 } else { libc::MS_RDONLY };
+        let flags = access | libc::MS_NOATIME | libc::MS_NODEV | libc::MS_NOSUID;
         mounts::mount(&device, place, c"ext4", flags, c"").tried("mount a disk at", place)?;
     }
     Ok(())
 }
 
-/// Holds the root file system until standard input ends: what is on the disk meanwhile is whole, as if it were unmounted.
-pub(super) fn hold() -> Result<(), Trouble> {
-    let path = Path::new("/");
+/// Holds the file system at a path until standard input ends: what is on the disk meanwhile is whole, as if it were unmounted.
+pub(super) fn hold(path: &Path) -> Result<(), Trouble> {
     let root = File::open(path).tried("open", path)?;
     // SAFETY: `FIFREEZE` takes no argument.
     check(unsafe { libc::ioctl(root.as_raw_fd(), FIFREEZE, 0) }).tried("flush", path)?;
@@ -43,7 +43,7 @@ pub(super) fn hold() -> Result<(), Trouble> {
     check(unsafe { libc::ioctl(root.as_raw_fd(), FITHAW, 0) }).tried("let go of", path)?;
     told.tried("tell of", path)?;
     match ended {
-        0 => Err(Trouble(format!("nobody came for the root file system in {HOLD_SECONDS_MAX} s"))),
+        0 => Err(Trouble(format!("nobody came for {} in {HOLD_SECONDS_MAX} s", path.display()))),
         _ => Ok(()),
     }
 }

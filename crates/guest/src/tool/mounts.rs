@@ -1,9 +1,9 @@
 //! Mounts for one command, made in mounts of its own and taken back afterwards.
 
 use std::ffi::CStr;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -51,6 +51,15 @@ impl Mounts {
             match wanted {
                 Mount::Bind { from, to, writable: false } => self.bind_place(from, as_path(to))?,
                 Mount::Bind { from, to, writable: true } => self.copy_place(from, as_path(to))?,
+                Mount::Kept { from, to, writable, mode, uid, gid } => {
+                    if !place::exists(from)? {
+                        make_kept(from, *mode, (*uid, *gid))?;
+                    }
+                    match writable {
+                        true => drop(self.bind_held(from, as_path(to))?),
+                        false => self.bind_place(from, as_path(to))?,
+                    }
+                }
                 Mount::Tmpfs { to, bytes, mode, uid, gid } => {
                     let size = bytes.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
                     self.tmpfs(as_path(to), &format!("mode={:o},uid={uid},gid={gid}{size}", mode & 0o7777))?;
@@ -77,12 +86,17 @@ impl Mounts {
         }
     }
 
-    fn bind_place(&mut self, from: &Place, to: &Path) -> Result<(), Trouble> {
+    fn bind_held(&mut self, from: &Place, to: &Path) -> Result<PathBuf, Trouble> {
         let held = place::open(from)?;
         let from = held.path();
         let is_directory = fs::metadata(&from).tried("mount at", to)?.is_dir();
         let to = self.point(to, if is_directory { Point::Directory } else { Point::File })?;
         self.bind(&from, to.clone())?;
+        Ok(to)
+    }
+
+    fn bind_place(&mut self, from: &Place, to: &Path) -> Result<(), Trouble> {
+        let to = self.bind_held(from, to)?;
         let path = c_path(&to).tried("mount at", &to)?;
         let flags = libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY;
         // SAFETY: the path is a C string; a remount needs no more.
@@ -179,6 +193,15 @@ impl Mounts {
         self.made.push(path.to_owned());
         Ok(())
     }
+}
+
+/// Makes a directory that is kept, at the top of its disk.
+fn make_kept(place: &Place, mode: u32, (uid, gid): (u32, u32)) -> Result<(), Trouble> {
+    let inside = as_path(&place.path);
+    let path = as_path(&place.root).join(inside.strip_prefix("/").unwrap_or(inside));
+    DirBuilder::new().mode(0o700).create(&path).tried("make", inside)?;
+    chown(&path, Some(uid), Some(gid)).tried("give away", inside)?;
+    fs::set_permissions(&path, Permissions::from_mode(mode & 0o7777)).tried("set the mode of", inside)
 }
 
 /// Covers a directory, so that nobody sees into it.

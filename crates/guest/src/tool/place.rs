@@ -28,6 +28,14 @@ pub(super) fn open(place: &Place) -> Result<Held, Trouble> {
     find(place).tried("find", as_path(&place.path))
 }
 
+/// Whether anything is at a path.
+pub(super) fn exists(place: &Place) -> Result<bool, Trouble> {
+    match find(place) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        other => other.tried("find", as_path(&place.path)).map(|_| true),
+    }
+}
+
 /// What is at a path; `None` when nothing is.
 pub(super) fn look(place: &Place) -> Result<Option<Found>, Trouble> {
     let shown = as_path(&place.path);

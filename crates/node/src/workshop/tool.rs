@@ -66,10 +66,10 @@ impl Workshop {
         Err(NodeError::Tool { what, said })
     }
 
-    /// Lets nobody write the root file system.
-    pub(super) async fn hold(&self) -> Result<Held, NodeError> {
-        const WHAT: &str = "hold its root file system";
-        let request = encoded(WHAT, &ToolRequest::Hold)?;
+    /// Lets nobody write the file system at a path.
+    pub(super) async fn hold(&self, path: &GuestPath) -> Result<Held, NodeError> {
+        const WHAT: &str = "hold a file system";
+        let request = encoded(WHAT, &ToolRequest::Hold(path.clone()))?;
         let patience = Duration::from_secs(u64::from(HOLD_SECONDS_MAX));
         let begun = async {
             let mut process = self.link.start(spec(None)).await?;
@@ -101,7 +101,7 @@ impl Workshop {
     }
 }
 
-/// A root file system that nobody can write, until it is let go. The guest lets go by itself after [`HOLD_SECONDS_MAX`].
+/// A file system that nobody can write, until it is let go. The guest lets go by itself after [`HOLD_SECONDS_MAX`].
 pub(super) struct Held {
     process: Process,
     input: Option<ProcessInput>,
@@ -110,7 +110,7 @@ pub(super) struct Held {
 impl Held {
     /// Lets go. An error when it was not held all the time.
     pub(super) async fn let_go(&mut self, workshop: &Workshop) -> Result<(), NodeError> {
-        const WHAT: &str = "let go of its root file system";
+        const WHAT: &str = "let go of a file system";
         if let Some(input) = self.input.take() {
             input.close();
         }
