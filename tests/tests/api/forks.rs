@@ -102,6 +102,12 @@ fn one_child_is_chosen_and_the_others_go() -> Result<()> {
             deleted == others && chosen["winner"] == children[1] && chosen["failures"] == json!({}),
             "{chosen}"
         );
+        // It does not go when it is forgotten, as children of an experiment do.
+        let winner = api.get(&at(&children[1], "")).await?.expect(200)?.json()?;
+        ensure!(
+            winner["metadata"]["explore"] == "1" && winner["metadata"]["explore_ttl"].is_null(),
+            "{winner}"
+        );
         // Again, and without naming the fork: nothing more happens.
         let again = api.post(&promote, json!({ "cleanup_siblings": true })).await?.expect(200)?.json()?;
         ensure!(again["deleted"] == json!([]) && again["tree_id"] == made["tree_id"], "{again}");

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use client::Api;
-use contract::sandbox::{PatchSandbox, Sandbox};
+use contract::sandbox::Sandbox;
 use contract::snapshot::{ForkRequest, PromoteRequest};
 use futures::{StreamExt, stream};
 use serde::Serialize;
@@ -20,10 +20,6 @@ use crate::signals::Signals;
 
 use branch::Trial;
 use outcome::{Outcome, Select};
-
-/// Words on a branch: that it is one, and after how many idle seconds the server deletes it.
-const EXPLORE: &str = "explore";
-const EXPLORE_TTL: &str = "explore_ttl";
 
 /// Options of `explore`.
 #[derive(Debug, Args)]
@@ -99,7 +95,7 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
     };
     // A fork that was asked for is waited for, so that nothing of it stays.
     let mut signals = Signals::watch()?;
-    let metadata = [(EXPLORE, "1".to_owned()), (EXPLORE_TTL, arguments.ttl.to_string())];
+    let metadata = [("explore", "1".to_owned()), ("explore_ttl", arguments.ttl.to_string())];
     let metadata = metadata.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
     let request = ForkRequest { count: Some(candidates.len() as i64), metadata: Some(metadata) };
     let tree = api.fork_tree(&arguments.id, &request).await?;
@@ -148,12 +144,6 @@ async fn keep(api: &Api, arguments: &Arguments, children: &[Sandbox], found: &mu
                 found.reap_failures = promoted.failures;
             }
             Err(error) => found.errors.push(format!("promote failed: {error}")),
-        }
-        // What makes the server delete branches that are forgotten is not for the one that is kept.
-        let forget = [EXPLORE, EXPLORE_TTL].map(|name| (name.to_owned(), None));
-        let change = PatchSandbox { metadata: Some(forget.into()), env: None, network: None };
-        if let Err(error) = api.patch_sandbox(&found.winner, &change).await {
-            found.errors.push(format!("{} is still marked as a branch: {error}", found.winner));
         }
     }
     if !arguments.keep_losers {
