@@ -45,6 +45,15 @@ pub enum Hangup {
     Exit,
 }
 
+/// What the link to the host is made of.
+#[derive(Debug)]
+pub enum LinkEnd {
+    /// One byte stream, whoever is at its other end.
+    Stream(OwnedFd),
+    /// A socket that hosts connect to, one after the other.
+    Listener(OwnedFd),
+}
+
 /// The guest's side of the link, and all it tends.
 pub struct Agent {
     poll: Poll,
@@ -75,17 +84,16 @@ pub struct Agent {
 
 impl Agent {
     /// An agent that serves `link`. To be made before the program has other threads: child signals are blocked here.
-    pub fn new(link: OwnedFd, hangup: Hangup) -> io::Result<Agent> {
+    pub fn new(link: LinkEnd, hangup: Hangup) -> io::Result<Agent> {
         kernel::settle_heap();
         kernel::close_all_on_exec()?;
         kernel::precede_others();
         let signals = kernel::child_signals()?;
         let poll = Poll::new()?;
         let workers = Workers::new()?;
-        let port = Port::new(link)?;
+        let port = Port::new(link, &poll)?;
         poll.add(&signals, Source::Signals)?;
         poll.add(workers.bell(), Source::Workers)?;
-        poll.add(port.file(), Source::Port)?;
         let rings = (metrics::memory_total() / 8).clamp(*RINGS_BYTES.start(), *RINGS_BYTES.end());
         Ok(Agent {
             poll,

@@ -4,7 +4,7 @@
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
-use guest::agent::{Agent, Hangup};
+use guest::agent::{Agent, Hangup, LinkEnd};
 use guest::{boot, tool};
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     // SAFETY: whoever started us passed this descriptor for us to own; nothing else in this program uses it.
     #[allow(unsafe_code, reason = "an inherited descriptor has no safe owner")]
     let link = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    match Agent::new(link, Hangup::Exit).and_then(Agent::run) {
+    match Agent::new(LinkEnd::Stream(link), Hangup::Exit).and_then(Agent::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -28,7 +28,7 @@ use crate::node::Shared;
 use crate::record::SandboxRecord;
 use crate::snapshots::{DEVICES, DISK, MEMORY, Pin, Purpose};
 use crate::step::Step;
-use crate::volumes::VolumeAttachment;
+use crate::volumes::{AttachMode, VolumeAttachment};
 
 /// Where the time of a restore went.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -210,9 +210,9 @@ pub(crate) async fn find_volumes(
     if volumes.is_empty() {
         return Ok(());
     }
-    let count = u8::try_from(volumes.len()).unwrap_or(u8::MAX);
+    let read_only: Vec<bool> = volumes.iter().map(|volume| volume.mode == AttachMode::ReadOnly).collect();
     let silent = NodeError::GuestSilent { what: "find its volumes", seconds: patience.as_secs() };
-    let found = tokio::time::timeout(patience, link.find_volumes(count)).await.map_err(|_| silent)?;
+    let found = tokio::time::timeout(patience, link.find_volumes(&read_only)).await.map_err(|_| silent)?;
     found.map_err(NodeError::guest("find its volumes"))
 }
 

@@ -250,8 +250,9 @@ impl Workshop {
         if all == 0 {
             return Ok(());
         }
-        let count = u8::try_from(all).unwrap_or(u8::MAX);
-        self.attended("find the attached disks", self.link.find_volumes(count)).await?;
+        // Those to read come first, then those to write.
+        let read_only: Vec<bool> = (0..all).map(|index| index < self.attached).collect();
+        self.attended("find the attached disks", self.link.find_volumes(&read_only)).await?;
         let mounts = (0..all).zip('b'..).map(|(index, letter)| DiskMount {
             device: guest_path(&format!("/dev/vd{letter}")),
             place: self.attached(index),

@@ -42,8 +42,8 @@ pub async fn a_restored_machine_has_its_volumes(fixture: &Fixture) -> Result<()>
     let machine = fixture.restore_with(state, vec![writable(&first)?, readable(&second)?]).await?;
     let link = machine.resume().await?;
     ensure!(shell(&link, DISKS).await?.is_empty());
-    link.find_volumes(2).await?;
-    link.find_volumes(2).await.context("find them again")?;
+    link.find_volumes(&[false, true]).await?;
+    link.find_volumes(&[false, true]).await.context("find them again")?;
     ensure!(shell(&link, DISKS).await? == "vdb 3 0\nvdc 5 1", "{}", shell(&link, DISKS).await?);
     ensure!(shell(&link, "head -qn1 /dev/vdb /dev/vdc").await? == "first\nsecond");
     shell(&link, "echo other | dd of=/dev/vdb conv=notrunc,fsync status=none").await?;
@@ -80,9 +80,9 @@ pub async fn a_booted_machine_has_its_volumes(fixture: &Fixture) -> Result<()> {
     ensure!(matches!(refused, StartError::TooManyVolumes { asked } if asked == VOLUMES_MAX + 1), "{refused}");
     let machine = fixture.boot_with(drives(VOLUMES_MAX)?).await?;
     let link = machine.first_link().await?;
-    link.find_volumes(VOLUMES_MAX as u8).await?;
+    link.find_volumes(&[false; VOLUMES_MAX]).await?;
     let words = shell(&link, "head -qn1 /dev/vd[b-z]").await?;
     ensure!(words == "boot0\nboot1\nboot2\nboot3", "{words}");
-    ensure!(link.find_volumes(VOLUMES_MAX as u8 + 1).await.is_err());
+    ensure!(link.find_volumes(&[false; VOLUMES_MAX + 1]).await.is_err());
     Ok(())
 }

@@ -46,9 +46,16 @@ impl Link {
         self.perform(&Request::System(SystemRequest::Trim)).await
     }
 
-    /// Makes the guest find the volumes of its machine: `/dev/vdb`, `/dev/vdc` and on, so many.
-    pub async fn find_volumes(&self, count: u8) -> Result<(), CallError> {
-        self.perform(&Request::System(SystemRequest::FindVolumes { count })).await
+    /// Makes the guest find the volumes of its machine: `/dev/vdb`, `/dev/vdc` and on, one for each element, which says whether
+    /// it is read-only.
+    pub async fn find_volumes(&self, read_only: &[bool]) -> Result<(), CallError> {
+        // Guests of older snapshots know the first of these only, and it is all that most machines need.
+        let request = if read_only.contains(&true) {
+            SystemRequest::FindVolumesInModes { read_only: read_only.to_vec() }
+        } else {
+            SystemRequest::FindVolumes { count: u8::try_from(read_only.len()).unwrap_or(u8::MAX) }
+        };
+        self.perform(&Request::System(request)).await
     }
 
     /// Makes the guest's root file system fill its disk, which has been told to be this large.

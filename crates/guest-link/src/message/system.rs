@@ -36,6 +36,11 @@ pub enum SystemRequest {
         /// How large, at least.
         bytes: u64,
     },
+    /// As `FindVolumes`, for a machine that has two devices for each volume, one for each mode, and uses one of them.
+    FindVolumesInModes {
+        /// For each volume whether it is read-only.
+        read_only: Vec<bool>,
+    },
 }
 
 /// A TCP port that something listens on.

@@ -1,14 +1,18 @@
 //! The byte stream to the host. For a virtio-serial port the kernel says "hung up" all the time no host is connected, reads give
-//! nothing then, and writes would block; all of that is quiet here until something changes.
+//! nothing then, and writes would block; all of that is quiet here until something changes. On a virtio socket every host has a
+//! connection of its own; they are served one after the other.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::time::Duration;
 
 use guest_link::frame::Decoder;
 
+use super::LinkEnd;
 use crate::kernel;
+use crate::poll::{Poll, Source};
 
 /// What one turn of the event loop reads.
 const READ_BYTES_PER_TURN: usize = 256 * 1024;
@@ -17,7 +21,9 @@ const HOST_LOOKS: u32 = 5;
 const HOST_LOOK: Duration = Duration::from_millis(5);
 
 pub(super) struct Port {
-    file: File,
+    /// `None` while a listener waits for a host.
+    file: Option<File>,
+    listener: Option<OwnedFd>,
     readable: bool,
     writable: bool,
     /// Bytes on their way to the host, whole frames except for what is already written.
@@ -38,11 +44,22 @@ pub(super) enum Received {
 }
 
 impl Port {
-    pub(super) fn new(link: OwnedFd) -> io::Result<Port> {
-        let file = File::from(link);
-        kernel::set_nonblocking(&file)?;
+    pub(super) fn new(link: LinkEnd, poll: &Poll) -> io::Result<Port> {
+        let (file, listener) = match link {
+            LinkEnd::Stream(stream) => {
+                kernel::set_nonblocking(&stream)?;
+                poll.add(&stream, Source::Port)?;
+                (Some(File::from(stream)), None)
+            }
+            LinkEnd::Listener(listener) => {
+                kernel::set_nonblocking(&listener)?;
+                poll.add(&listener, Source::Port)?;
+                (None, Some(listener))
+            }
+        };
         Ok(Port {
             file,
+            listener,
             readable: true,
             writable: true,
             out: Vec::new(),
@@ -52,8 +69,9 @@ impl Port {
         })
     }
 
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    /// Whether every host has a connection of its own.
+    pub(super) fn is_of_connections(&self) -> bool {
+        self.listener.is_some()
     }
 
     /// The kernel says that something changed.
@@ -77,15 +95,17 @@ impl Port {
     }
 
     /// Reads once into the decoder.
-    pub(super) fn receive(&mut self, decoder: &mut Decoder) -> Received {
+    pub(super) fn receive(&mut self, decoder: &mut Decoder, poll: &Poll) -> Received {
         if !self.readable || self.turn >= READ_BYTES_PER_TURN {
             return Received::Nothing;
         }
-        match self.file.read(decoder.space()) {
-            Ok(0) => {
-                self.readable = false;
-                Received::HungUp
-            }
+        let Some(file) = &mut self.file else {
+            self.readable = self.accept(poll);
+            self.writable = self.readable;
+            return Received::Nothing;
+        };
+        match file.read(decoder.space()) {
+            Ok(0) => self.hung_up(),
             Ok(count) => {
                 decoder.commit(count);
                 self.turn += count;
@@ -93,15 +113,41 @@ impl Port {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Received::Bytes,
             Err(error) => {
-                self.readable = false;
                 if error.kind() == io::ErrorKind::WouldBlock {
+                    self.readable = false;
                     self.connected = true;
                     Received::Nothing
                 } else {
-                    Received::HungUp
+                    self.hung_up()
                 }
             }
         }
+    }
+
+    /// A connection that ended makes room for the next, which may be waiting already.
+    fn hung_up(&mut self) -> Received {
+        self.readable = self.is_of_connections();
+        if self.is_of_connections() {
+            self.file = None;
+        }
+        Received::HungUp
+    }
+
+    /// Takes the next connection, if one waits.
+    fn accept(&mut self, poll: &Poll) -> bool {
+        let Some(listener) = &self.listener else { return false };
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: the address of who connects is not asked for; the result is checked before it is owned.
+        let accepted =
+            unsafe { libc::accept4(listener.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) };
+        let Ok(descriptor) = kernel::check(accepted) else { return false };
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let connection = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        if poll.add(&connection, Source::Port).is_err() {
+            return false;
+        }
+        self.file = Some(File::from(connection));
+        true
     }
 
     /// Writes what the host takes; `true` when everything is written.
@@ -110,7 +156,11 @@ impl Port {
             if !self.writable {
                 return false;
             }
-            match self.file.write(&self.out[self.written..]) {
+            let Some(file) = &mut self.file else {
+                self.writable = false;
+                return false;
+            };
+            match file.write(&self.out[self.written..]) {
                 // A port whose host is gone may take nothing without an error.
                 Ok(0) => self.writable = false,
                 Ok(count) => {
@@ -131,7 +181,7 @@ impl Port {
     pub(super) fn has_a_new_host(&mut self) -> bool {
         for _ in 0..HOST_LOOKS {
             std::thread::sleep(HOST_LOOK);
-            if !kernel::is_hung_up(&self.file) {
+            if self.file.as_ref().is_some_and(|file| !kernel::is_hung_up(file)) {
                 self.readable = true;
                 return true;
             }

@@ -223,9 +223,15 @@ impl Agent {
             }),
             SystemRequest::Trim => self.submit_answer(id, || (Vec::new(), system::trim())),
             SystemRequest::FindVolumes { count } => {
-                let count = usize::from(*count);
+                let read_only = vec![false; usize::from(*count)];
                 self.submit_answer(id, move || {
-                    (Vec::new(), disks::find(count).map(|()| Response::Done).map_err(failed))
+                    (Vec::new(), disks::find(&read_only).map(|()| Response::Done).map_err(failed))
+                });
+            }
+            SystemRequest::FindVolumesInModes { read_only } => {
+                let read_only = read_only.clone();
+                self.submit_answer(id, move || {
+                    (Vec::new(), disks::find(&read_only).map(|()| Response::Done).map_err(failed))
                 });
             }
             SystemRequest::GrowRoot { bytes } => {

@@ -31,12 +31,20 @@ impl Agent {
     pub(super) fn read_port(&mut self, decoder: &mut Decoder) -> Flow {
         self.port.begin_turn();
         loop {
-            match self.port.receive(decoder) {
+            match self.port.receive(decoder, &self.poll) {
                 Received::Bytes => self.take_frames(decoder),
                 Received::Nothing => return Flow::Goes,
                 Received::HungUp if self.hangup == Hangup::Exit => {
                     self.end_session();
                     return Flow::Ended;
+                }
+                // A machine that was saved has lost its connection, and so has everyone restored from it. A session that had fallen
+                // silent for that lost nothing: it goes on with the next connection, unless that begins another.
+                Received::HungUp if self.port.is_of_connections() => {
+                    if self.silence != Silence::Kept {
+                        self.end_session();
+                    }
+                    return Flow::Goes;
                 }
                 // A port may hand over a new host's first bytes before it says that there is a new host, and even before it says
                 // that the old one went: what went is then not whom the session is with.

@@ -4,11 +4,18 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::console;
+use super::{console, link};
 use crate::kernel::check_long;
+use crate::system::disks;
 
 /// One path per line.
 const LIST: &str = "/modules.list";
+
+/// The driver of disks, which is told which ones to take.
+const DISKS: &str = "/virtio_blk.ko";
+
+/// Part of the names of drivers that only a link of connections needs. They come after that of the bus.
+const CONNECTIONS: &str = "vsock";
 
 /// Loads them all. One that fails is said so and skipped: the next step tells whether it was needed.
 pub(super) fn load_all() -> io::Result<()> {
@@ -17,7 +24,11 @@ pub(super) fn load_all() -> io::Result<()> {
         other => other?,
     };
     for path in list.lines().filter(|line| !line.is_empty()) {
-        match load(path) {
+        if path.contains(CONNECTIONS) && !link::is_of_connections() {
+            continue;
+        }
+        let loaded = if path.ends_with(DISKS) { disks::load_driver(|| load(path)) } else { load(path) };
+        match loaded {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 console::say(&format!("could not load {path}: {error}"));
             }

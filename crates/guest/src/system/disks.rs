@@ -2,6 +2,9 @@
 //!
 //! A machine has the devices of all the volumes it may ever have. Those that hold nothing are let go at boot, so that a snapshot
 //! knows nothing of them; when a volume lies behind one, it is found like a new disk, with the size and mode it has then.
+//!
+//! A machine whose devices can neither be let go nor change their mode says so to the kernel ([`PAIRED`]): it has two devices for
+//! each volume, one to write and one to read, and none of them is touched before it is known to be the one.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -27,9 +30,42 @@ const GROWN_POLL: Duration = Duration::from_millis(2);
 const FIFREEZE: libc::c_ulong = 0xc004_5877;
 /// What the bus says about a disk.
 const DISK_KIND: &str = "0x0002";
+/// Argument of the kernel in a machine with two devices for each volume. Its value has a letter for each volume that is there at
+/// boot: `w` for one to write, `r` for one to read.
+const PAIRED: &str = "pandastack.volumes=";
+/// Whether drivers take devices by themselves.
+const AUTOPROBE: &str = "/sys/bus/virtio/drivers_autoprobe";
+
+/// Loads the driver of disks. Where devices come in pairs, it takes the root disk and the volumes that are there and no other.
+pub(crate) fn load_driver(load: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let Some(volumes) = paired() else { return load() };
+    fs::write(AUTOPROBE, "0")?;
+    let loaded = load().and_then(|()| {
+        let disks = disks()?;
+        bind(disks.first().ok_or(io::ErrorKind::NotFound)?)?;
+        find(&volumes)
+    });
+    fs::write(AUTOPROBE, "1")?;
+    loaded
+}
+
+/// For each volume that was there at boot whether it is read-only; `None` where devices do not come in pairs.
+fn paired() -> Option<Vec<bool>> {
+    let arguments = fs::read_to_string("/proc/cmdline").ok()?;
+    let volumes = arguments.split_ascii_whitespace().find_map(|argument| argument.strip_prefix(PAIRED))?;
+    Some(volumes.bytes().map(|letter| letter == b'r').collect())
+}
+
+/// Which of the machine's disks a volume is.
+fn position(paired: bool, slot: usize, read_only: bool) -> usize {
+    if paired { 1 + 2 * slot + usize::from(read_only) } else { 1 + slot }
+}
 
 /// Lets go of disks that hold nothing. One that cannot be let go stays as a disk of no size and does no harm.
 pub(crate) fn let_go_of_empty() {
+    if paired().is_some() {
+        return;
+    }
     let Ok(disks) = disks() else { return };
     for disk in disks.iter().filter(|disk| is_empty(disk)) {
         let _ = fs::write(Path::new(DRIVER).join("unbind"), disk);
@@ -37,13 +73,24 @@ pub(crate) fn let_go_of_empty() {
 }
 
 /// Makes sure that so many disks follow the root disk, in the order of their devices.
-pub(crate) fn find(volumes: usize) -> io::Result<()> {
+pub(crate) fn find(read_only: &[bool]) -> io::Result<()> {
     let disks = disks()?;
-    let wanted = disks.get(1..=volumes).ok_or(io::ErrorKind::NotFound)?;
-    for disk in wanted.iter().filter(|disk| !Path::new(BUS).join(disk).join("driver").exists()) {
-        fs::write(Path::new(DRIVER).join("bind"), disk)?;
+    let paired = paired().is_some();
+    let wanted: Option<Vec<&String>> = read_only
+        .iter()
+        .enumerate()
+        .map(|(slot, read_only)| disks.get(position(paired, slot, *read_only)))
+        .collect();
+    for disk in wanted.ok_or(io::ErrorKind::NotFound)? {
+        if !Path::new(BUS).join(disk).join("driver").exists() {
+            bind(disk)?;
+        }
     }
     Ok(())
+}
+
+fn bind(disk: &str) -> io::Result<()> {
+    fs::write(Path::new(DRIVER).join("bind"), disk)
 }
 
 /// Flushes the file systems on all disks but the root and freezes them: what is on the disk is then as if they were unmounted,
@@ -157,6 +204,13 @@ fn is_empty(disk: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_is_the_device_of_its_mode_where_there_are_two() {
+        let of_four = |paired| [0, 1].map(|slot| [false, true].map(|mode| position(paired, slot, mode)));
+        assert_eq!(of_four(true), [[1, 2], [3, 4]]);
+        assert_eq!(of_four(false), [[1, 1], [2, 2]]);
+    }
 
     #[test]
     fn mounts_of_volumes_are_told_from_others() {
