@@ -1,13 +1,16 @@
 //! Engines that run virtual machines, and the jail they run in.
 //!
 //! An [`Engine`] boots, restores, saves and ends machines; it knows nothing of templates, sandboxes or the guest's messages.
-//! [`qemu`] is one engine. Every engine keeps the promises written at the trait and passes the same conformance suite.
+//! [`qemu`] and [`firecracker`] are engines. Every engine keeps the promises written at the trait and passes the same conformance suite.
 
+mod digest;
 mod engine;
+pub mod firecracker;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod jail;
+mod output;
 mod process;
 pub mod qemu;
 

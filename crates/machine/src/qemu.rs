@@ -8,7 +8,7 @@ pub(crate) mod qmp;
 mod vm;
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use domain::EngineFingerprint;
-use sha2::{Digest, Sha256};
 
 use crate::engine::{
     AttachError, BootPlan, Engine, Place, Prepared, RestorePlan, StartError, VOLUMES_MAX, Vm, VmRecord,
     VolumeDrive,
 };
-use crate::jail::{Bind, BindMode, Jail, JailRoot, RootError};
+use crate::jail::{Bind, BindMode, Jail, JailRoot, RootContent, RootError};
+use crate::output;
 use crate::process::VmProcess;
 
 use command::{Descriptors, Origin};
@@ -127,7 +127,8 @@ impl QemuEngine {
         }
         fs::create_dir_all(&config.jail_roots)
             .map_err(|source| OpenError::Read { path: config.jail_roots.clone(), source })?;
-        let root = JailRoot::ensure(&config.jail_roots.join(root_name), &config.program, &data)?;
+        let content = RootContent { program: &config.program, data: &data, directories: &[] };
+        let root = JailRoot::ensure(&config.jail_roots.join(root_name), &content)?;
         Ok(Self { config, fingerprint, root })
     }
 
@@ -151,7 +152,7 @@ impl QemuEngine {
             }
             Accelerator::Tcg => None,
         };
-        let output = bounded_output().map_err(host("make an output file"))?;
+        let output = output::bounded().map_err(host("make an output file"))?;
         let descriptors = Descriptors {
             control: control.as_raw_fd(),
             link: link.as_raw_fd(),
@@ -167,6 +168,9 @@ impl QemuEngine {
             arguments: command::arguments(&place.name, shape, self.config.accelerator, &descriptors, origin),
             descriptors: &descriptors.all(),
             output: &output,
+            room: None,
+            devices: &[],
+            network: None,
         };
         let spawned = jail.spawn()?;
         let process = VmProcess::from_pidfd(spawned.identity, spawned.pidfd)
@@ -196,9 +200,9 @@ impl Engine for QemuEngine {
         let kernel = open(&plan.kernel, "open the kernel")?;
         let initramfs = open(&plan.initramfs, "open the initramfs")?;
         let binds = vec![
-            Bind { file: &plan.memory, name: "memory", mode: BindMode::ReadWrite },
-            Bind { file: &kernel, name: "kernel", mode: BindMode::ReadOnly },
-            Bind { file: &initramfs, name: "initramfs", mode: BindMode::ReadOnly },
+            Bind { file: &plan.memory, name: "memory", directory: None, mode: BindMode::ReadWrite },
+            Bind { file: &kernel, name: "kernel", directory: None, mode: BindMode::ReadOnly },
+            Bind { file: &initramfs, name: "initramfs", directory: None, mode: BindMode::ReadOnly },
         ];
         let files = Files { binds, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap.as_ref() };
         let origin = Origin::Boot { kernel_arguments: &arguments };
@@ -210,7 +214,8 @@ impl Engine for QemuEngine {
     }
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
-        let binds = vec![Bind { file: &plan.memory, name: "memory", mode: BindMode::ReadOnly }];
+        let binds =
+            vec![Bind { file: &plan.memory, name: "memory", directory: None, mode: BindMode::ReadOnly }];
         let files = Files { binds, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap.as_ref() };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
@@ -221,15 +226,6 @@ impl Engine for QemuEngine {
     async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError> {
         Ok(Arc::new(QemuVm::attach(record, place).await?))
     }
-}
-
-/// A file for the process's own words that can hold only so much: a process gone wild fills neither disk nor memory.
-fn bounded_output() -> io::Result<File> {
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-    let file = memfd_create("machine-output", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, vm::OUTPUT_BYTES)?;
-    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK)?;
-    Ok(File::from(file))
 }
 
 fn version(program: &Path) -> Result<String, OpenError> {
@@ -255,15 +251,5 @@ fn version(program: &Path) -> Result<String, OpenError> {
 }
 
 fn digest(path: &Path) -> Result<String, OpenError> {
-    let at = |source| OpenError::Read { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(at)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0u8; 1 << 20];
-    loop {
-        match file.read(&mut buffer).map_err(at)? {
-            0 => break,
-            count => hasher.update(&buffer[..count]),
-        }
-    }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    crate::digest::of_file(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })
 }

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -36,6 +36,17 @@ pub enum RootError {
     },
 }
 
+/// What a root is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct RootContent<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// Files it reads, put under `/firmware`.
+    pub data: &'a [PathBuf],
+    /// Empty directories, for what every process has of its own.
+    pub directories: &'a [&'a str],
+}
+
 /// A complete root directory.
 #[derive(Debug, Clone)]
 pub struct JailRoot {
@@ -43,16 +54,16 @@ pub struct JailRoot {
 }
 
 impl JailRoot {
-    /// Makes the root at `path` unless it is there. `data` are files the program reads, put under `/firmware`.
-    /// Complete or absent: it is filled aside and renamed.
-    pub fn ensure(path: &Path, program: &Path, data: &[PathBuf]) -> Result<Self, RootError> {
+    /// Makes the root at `path` unless it is there. Complete or absent: it is filled aside and renamed.
+    pub fn ensure(path: &Path, content: &RootContent<'_>) -> Result<Self, RootError> {
         if !path.join("complete").exists() {
-            Self::build(path, program, data)?;
+            Self::build(path, content)?;
         }
         Ok(Self { path: path.to_owned() })
     }
 
-    fn build(path: &Path, program: &Path, data: &[PathBuf]) -> Result<(), RootError> {
+    fn build(path: &Path, content: &RootContent<'_>) -> Result<(), RootError> {
+        let RootContent { program, data, directories } = *content;
         let aside = path.with_extension("partial");
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -64,16 +75,23 @@ impl JailRoot {
                 _ => {}
             }
         }
-        for directory in [LIBRARY_DIRECTORY, "lib64", "firmware"] {
+        fs::create_dir_all(&aside).map_err(at(&aside))?;
+        copy(program, &aside.join("program"), 0o555)?;
+        if needs_loader(program).map_err(at(program))? {
+            for directory in [LIBRARY_DIRECTORY, "lib64"] {
+                fs::create_dir_all(aside.join(directory)).map_err(at(&aside))?;
+            }
+            copy(Path::new(LOADER), &aside.join(LOADER.trim_start_matches('/')), 0o555)?;
+            for library in libraries(program)? {
+                let name = library.file_name().unwrap_or_default().to_owned();
+                copy(&library, &aside.join(LIBRARY_DIRECTORY).join(name), 0o444)?;
+            }
+        }
+        for directory in directories {
             fs::create_dir_all(aside.join(directory)).map_err(at(&aside))?;
         }
-        copy(program, &aside.join("program"), 0o555)?;
-        copy(Path::new(LOADER), &aside.join(LOADER.trim_start_matches('/')), 0o555)?;
-        for library in libraries(program)? {
-            let name = library.file_name().unwrap_or_default().to_owned();
-            copy(&library, &aside.join(LIBRARY_DIRECTORY).join(name), 0o444)?;
-        }
         for file in data {
+            fs::create_dir_all(aside.join("firmware")).map_err(at(&aside))?;
             let name = file.file_name().unwrap_or_default().to_owned();
             copy(file, &aside.join("firmware").join(name), 0o444)?;
         }
@@ -95,6 +113,28 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), RootError> {
     let at = |source| RootError::Copy { path: from.to_owned(), source };
     fs::copy(from, to).map_err(at)?;
     fs::set_permissions(to, fs::Permissions::from_mode(mode)).map_err(at)
+}
+
+/// Whether a program names a loader. One that is linked statically has no libraries either.
+fn needs_loader(program: &Path) -> io::Result<bool> {
+    const PROGRAM_HEADERS_AT: u64 = 32;
+    const HEADER_SIZE_AT: u64 = 54;
+    const INTERPRETER: [u8; 4] = 3u32.to_le_bytes();
+    let file = fs::File::open(program)?;
+    let mut offset = [0; 8];
+    file.read_exact_at(&mut offset, PROGRAM_HEADERS_AT)?;
+    let mut size_and_count = [0; 4];
+    file.read_exact_at(&mut size_and_count, HEADER_SIZE_AT)?;
+    let [size_low, size_high, count_low, count_high] = size_and_count;
+    let size = u64::from(u16::from_le_bytes([size_low, size_high]));
+    for number in 0..u64::from(u16::from_le_bytes([count_low, count_high])) {
+        let mut kind = [0; 4];
+        file.read_exact_at(&mut kind, u64::from_le_bytes(offset).saturating_add(number * size))?;
+        if kind == INTERPRETER {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The libraries the loader would map, by asking the loader itself.

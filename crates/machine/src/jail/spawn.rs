@@ -8,7 +8,7 @@
 use std::ffi::{CString, NulError, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
@@ -17,6 +17,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use crate::process::ProcessIdentity;
 
 use super::JailRoot;
+use super::own::{DeviceNode, DevicesPlan, Room, RoomPlan};
 
 const CHILD_STACK_BYTES: usize = 64 * 1024;
 /// From the kernel's `linux/mount.h`: the source is the descriptor itself.
@@ -29,8 +30,10 @@ const OPEN_FILES_MAX: u64 = 256;
 pub struct Bind<'a> {
     /// The file. The jailed program opens it anew by its name here, so its mode must let the jail's user do so.
     pub file: &'a File,
-    /// Its name in the jail's root; one of the root's binding points.
+    /// Its name; in the root itself one of the root's binding points.
     pub name: &'static str,
+    /// The directory of the root in which it has that name: the program's room, or none for the root itself.
+    pub directory: Option<&'static str>,
     /// Whether the jailed program may write it.
     pub mode: BindMode,
 }
@@ -59,6 +62,12 @@ pub struct Jail<'a> {
     pub descriptors: &'a [RawFd],
     /// Where its stdout and stderr go.
     pub output: &'a File,
+    /// A directory in memory that it alone may write, if it needs one.
+    pub room: Option<Room<'a>>,
+    /// Device nodes it opens by name; they are all that is in its `/dev`. None: it has no `/dev`.
+    pub devices: &'a [DeviceNode],
+    /// The network namespace it joins; `None` for an empty one of its own.
+    pub network: Option<BorrowedFd<'a>>,
 }
 
 /// A program that was started.
@@ -97,7 +106,7 @@ pub enum JailError {
 }
 
 /// The child's steps, in order; their numbers travel through the error pipe.
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 15] = [
     "start a session",
     "make its mounts private",
     "bind its root",
@@ -110,6 +119,9 @@ const STEPS: [&str; 12] = [
     "drop its capabilities",
     "change its user",
     "execute the program",
+    "make its room",
+    "make its device nodes",
+    "join its network",
 ];
 
 /// A file's mount, cloned off the host's tree and attached to nothing yet: a path or descriptor of the host's own mounts means
@@ -124,6 +136,9 @@ struct LooseMount {
 struct ChildPlan<'a> {
     root: CString,
     binds: Vec<LooseMount>,
+    room: Option<RoomPlan>,
+    devices: Option<DevicesPlan>,
+    network: Option<RawFd>,
     uid: u32,
     arguments: Vec<*const libc::c_char>,
     environment: [*const libc::c_char; 1],
@@ -155,13 +170,16 @@ impl Jail<'_> {
             binds.push(LooseMount {
                 tree: open_tree(bind.file, "", flags)
                     .map_err(|error| host("detach a file's mount")(error.into()))?,
-                target: c_string(root.join(bind.name).as_os_str())?,
+                target: c_string(root.join(bind.directory.unwrap_or("")).join(bind.name).as_os_str())?,
                 mode: bind.mode,
             });
         }
         let plan = ChildPlan {
             root: c_string(root.as_os_str())?,
             binds,
+            room: self.room.map(|room| RoomPlan::new(root, room, self.uid)).transpose()?,
+            devices: (!self.devices.is_empty()).then(|| DevicesPlan::new(root, self.devices)).transpose()?,
+            network: self.network.map(|network| network.as_raw_fd()),
             uid: self.uid,
             arguments,
             environment: [ptr::null()],
@@ -194,22 +212,24 @@ impl Jail<'_> {
     }
 }
 
-fn c_string(text: &OsStr) -> Result<CString, NulError> {
+pub(super) fn c_string(text: &OsStr) -> Result<CString, NulError> {
     CString::new(text.as_bytes())
 }
 
 fn clone_child(plan: &ChildPlan<'_>) -> io::Result<(u32, OwnedFd)> {
     let mut stack = vec![0u8; CHILD_STACK_BYTES];
     let mut pidfd: libc::c_int = -1;
-    let flags = libc::CLONE_VM
+    let mut flags = libc::CLONE_VM
         | libc::CLONE_VFORK
         | libc::CLONE_PIDFD
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWNET
         | libc::SIGCHLD;
+    if plan.network.is_none() {
+        flags |= libc::CLONE_NEWNET;
+    }
     // SAFETY: an all-zero signal set is valid storage for sigfillset and pthread_sigmask to write.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
         unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
@@ -273,6 +293,21 @@ unsafe fn enter(plan: &ChildPlan<'_>) -> u8 {
         let root = plan.root.as_ptr();
         if libc::mount(root, root, none, libc::MS_BIND, ptr::null()) < 0 {
             return 2;
+        }
+        if let Some(room) = &plan.room
+            && !room.make(plan.uid)
+        {
+            return 12;
+        }
+        if let Some(devices) = &plan.devices
+            && !devices.make(plan.uid)
+        {
+            return 13;
+        }
+        if let Some(network) = plan.network
+            && libc::setns(network, libc::CLONE_NEWNET) < 0
+        {
+            return 14;
         }
         for bind in &plan.binds {
             let target = bind.target.as_ptr();

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +15,11 @@ use crate::engine::{
     AttachError, ControlError, Exit, MemoryTarget, Place, Prepared, SaveTarget, Saved, StartError, Vm,
     VmRecord, VmState,
 };
+use crate::output;
 use crate::process::VmProcess;
 
 pub(super) const CONTROL_SOCKET: &str = "control.sock";
 pub(super) const LINK_SOCKET: &str = "link.sock";
-/// How much of a process's own words is kept.
-pub(super) const OUTPUT_BYTES: u64 = 64 * 1024;
 /// How long a fresh QEMU may take to listen; generous, because many may start at once on few cores.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long loading or saving devices may take.
@@ -65,7 +63,7 @@ pub(super) async fn control_new(
         Err(error) => {
             process.kill().await;
             Err(match error {
-                ControlError::Ended => StartError::Ended { output: written_text(&output) },
+                ControlError::Ended => StartError::Ended { output: output::tail(&output) },
                 error => error.into(),
             })
         }
@@ -75,16 +73,6 @@ pub(super) async fn control_new(
 fn open_directory(place: &Place) -> Result<File, ControlError> {
     File::open(&place.directory)
         .map_err(|source| ControlError::Host { action: "open the machine's directory", source })
-}
-
-/// The end of what the process said.
-fn written_text(output: &File) -> String {
-    let mut bytes = vec![0u8; OUTPUT_BYTES as usize];
-    let count = output.read_at(&mut bytes, 0).unwrap_or(0);
-    let said = String::from_utf8_lossy(&bytes[..count]);
-    let said = said.trim_end_matches('\0').trim();
-    let start = said.char_indices().rev().nth(1000).map_or(0, |(index, _)| index);
-    said[start..].to_owned()
 }
 
 impl QemuVm {
@@ -249,7 +237,7 @@ impl Prepared for QemuPrepared {
             Err(error) => {
                 vm.process.kill().await;
                 Err(match (error, &vm.output) {
-                    (ControlError::Ended, Some(output)) => StartError::Ended { output: written_text(output) },
+                    (ControlError::Ended, Some(said)) => StartError::Ended { output: output::tail(said) },
                     (error, _) => error.into(),
                 })
             }

@@ -1,0 +1,228 @@
+//! The Firecracker engine: small machines on hardware virtualization.
+//!
+//! Firecracker saves devices; memory is taken from the process by the pages it changed, as with QEMU: a restored machine maps its
+//! memory file privately. It opens files by name, so the jail has them under the same names for every machine, and a snapshot fits
+//! any of them. What it makes itself (sockets, saved devices) lies in a small directory in memory of its own.
+
+mod api;
+mod link;
+mod machine;
+mod room;
+mod tap;
+mod version;
+mod vm;
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use domain::{EngineFingerprint, MachineShape};
+
+use crate::engine::{
+    AttachError, BootPlan, DriveMode, Engine, Place, Prepared, RestorePlan, StartError, VOLUMES_MAX, Vm,
+    VmRecord, VolumeDrive,
+};
+use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, Room, RootContent, RootError};
+use crate::output;
+use crate::process::VmProcess;
+
+pub use version::{VERSION_MIN, VERSION_NEWEST_TESTED, Version, VersionError, usable_version};
+use vm::{FirecrackerPrepared, FirecrackerVm};
+
+/// What it opens by name.
+const DEVICE_NODES: [DeviceNode; 2] =
+    [DeviceNode { name: "kvm", number: (10, 232) }, DeviceNode { name: "net/tun", number: (10, 200) }];
+
+/// What the engine needs to know about its host.
+#[derive(Debug, Clone)]
+pub struct FirecrackerConfig {
+    /// `firecracker`.
+    pub program: PathBuf,
+    /// The host CPU, as far as a guest can notice it.
+    pub host_cpu: String,
+    /// Frequency of the host's time-stamp counter.
+    pub tsc_khz: u64,
+    /// Directory for the roots of jails; on a file system that allows executing programs.
+    pub jail_roots: PathBuf,
+}
+
+/// Why the engine cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The program could not be read.
+    #[error("could not read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not a release that can be used.
+    #[error("the Firecracker found cannot be used")]
+    Version(#[from] VersionError),
+    /// The jail's root could not be made.
+    #[error("could not make the root of the jail")]
+    Root(#[from] RootError),
+}
+
+/// The engine.
+#[derive(Debug)]
+pub struct FirecrackerEngine {
+    fingerprint: EngineFingerprint,
+    root: JailRoot,
+}
+
+impl FirecrackerEngine {
+    /// Examines the Firecracker given and makes the root its processes will live in. Blocks while it reads the program once.
+    pub fn open(config: FirecrackerConfig) -> Result<Self, OpenError> {
+        let version = usable_version(&config.program)?;
+        if version > VERSION_NEWEST_TESTED {
+            tracing::warn!(
+                "Firecracker {version} is newer than {VERSION_NEWEST_TESTED}, the newest that was tested"
+            );
+        }
+        let read = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Read { path, source }
+        };
+        let digest = crate::digest::of_file(&config.program).map_err(read(&config.program))?;
+        let fingerprint = EngineFingerprint {
+            engine: "firecracker".to_owned(),
+            version: format!("{version} {}", &digest[..16]),
+            machine: machine::MACHINE.to_owned(),
+            cpu: config.host_cpu,
+            tsc_khz: config.tsc_khz,
+        };
+        fs::create_dir_all(&config.jail_roots).map_err(read(&config.jail_roots))?;
+        let root = config.jail_roots.join(format!("firecracker-{}", &digest[..16]));
+        let content = RootContent { program: &config.program, data: &[], directories: &[room::NAME, "dev"] };
+        Ok(Self { fingerprint, root: JailRoot::ensure(&root, &content)? })
+    }
+
+    fn spawn(
+        &self,
+        place: &Place,
+        shape: MachineShape,
+        files: Files<'_>,
+    ) -> Result<(VmProcess, File), StartError> {
+        let host = |action| move |source: io::Error| StartError::Host { action, source };
+        files.check(shape)?;
+        fs::metadata(&place.directory).map_err(host("open the machine's directory"))?;
+        let output = output::bounded().map_err(host("make an output file"))?;
+        let network = files.tap.map(|tap| tap::hand_over(tap, place.uid));
+        let network = network.transpose().map_err(host("hand over the tap"))?;
+        let mut binds = files.binds;
+        binds.push(drive(files.disk, DriveMode::ReadWrite, machine::ROOT)?);
+        for (slot, volume) in files.volumes.iter().enumerate() {
+            binds.push(drive(&volume.file, volume.mode, machine::volume_drive(slot, volume.mode))?);
+        }
+        let drives: Vec<&str> =
+            [machine::ROOT].into_iter().chain(machine::WRITABLE).chain(machine::READABLE).collect();
+        let control = machine::drive_path(room::CONTROL_SOCKET);
+        let arguments = ["--id", &place.name, "--api-sock", &control, "--level", "Error"];
+        let jail = Jail {
+            root: &self.root,
+            binds,
+            uid: place.uid,
+            arguments: arguments.map(str::to_owned).to_vec(),
+            descriptors: &[],
+            output: &output,
+            room: Some(Room { name: room::NAME, bytes_max: room::BYTES_MAX, files: &drives }),
+            devices: &DEVICE_NODES,
+            network: network.as_ref().map(AsFd::as_fd),
+        };
+        let spawned = jail.spawn()?;
+        let process = VmProcess::from_pidfd(spawned.identity, spawned.pidfd)
+            .map_err(host("watch the machine process"))?;
+        Ok((process, output))
+    }
+}
+
+/// What a machine's Firecracker is given.
+struct Files<'a> {
+    binds: Vec<Bind<'a>>,
+    memory: &'a File,
+    disk: &'a File,
+    volumes: &'a [VolumeDrive],
+    tap: Option<OwnedFd>,
+}
+
+impl Files<'_> {
+    /// What Firecracker would find out late or not at all.
+    fn check(&self, shape: MachineShape) -> Result<(), StartError> {
+        if self.volumes.len() > VOLUMES_MAX {
+            return Err(StartError::TooManyVolumes { asked: self.volumes.len() });
+        }
+        let action = "use the memory";
+        let refuse = |reason: String| Err(StartError::Host { action, source: io::Error::other(reason) });
+        if shape.memory_mib() > machine::MEMORY_MIB_MAX {
+            return refuse(format!("this engine's machines have at most {} MiB", machine::MEMORY_MIB_MAX));
+        }
+        let found = self.memory.metadata().map_err(|source| StartError::Host { action, source })?.len();
+        if found != shape.memory_bytes() {
+            return refuse(format!("its file has {found} bytes, not {}", shape.memory_bytes()));
+        }
+        Ok(())
+    }
+}
+
+/// A disk by its name. The jail's user opens it anew, and nobody else can reach it, so its mode lets everyone.
+fn drive<'a>(file: &'a File, mode: DriveMode, name: &'static str) -> Result<Bind<'a>, StartError> {
+    let (allowed, mode) = match mode {
+        DriveMode::ReadWrite => (0o666, BindMode::ReadWrite),
+        DriveMode::ReadOnly => (0o444, BindMode::ReadOnly),
+    };
+    let host = |source| StartError::Host { action: "let the machine open its disk", source };
+    let current = file.metadata().map_err(host)?.permissions().mode() & 0o777;
+    if current & allowed != allowed {
+        file.set_permissions(Permissions::from_mode(current | allowed)).map_err(host)?;
+    }
+    Ok(Bind { file, name, directory: Some(room::NAME), mode })
+}
+
+#[async_trait]
+impl Engine for FirecrackerEngine {
+    fn fingerprint(&self) -> &EngineFingerprint {
+        &self.fingerprint
+    }
+
+    async fn boot(&self, plan: BootPlan) -> Result<Arc<dyn Vm>, StartError> {
+        let open =
+            |path: &Path, action| File::open(path).map_err(|source| StartError::Host { action, source });
+        let kernel = open(&plan.kernel, "open the kernel")?;
+        let initramfs = open(&plan.initramfs, "open the initramfs")?;
+        let requests = machine::requests(plan.shape, &plan.volumes, plan.tap.is_some());
+        let bind = |file, name, mode| Bind { file, name, directory: None, mode };
+        let binds = vec![
+            bind(&plan.memory, "memory", BindMode::ReadWrite),
+            bind(&kernel, "kernel", BindMode::ReadOnly),
+            bind(&initramfs, "initramfs", BindMode::ReadOnly),
+        ];
+        let files =
+            Files { binds, memory: &plan.memory, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap };
+        let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
+        Ok(Arc::new(vm::control_new(process, output).await?.start(&requests).await?))
+    }
+
+    async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
+        let memory = Bind { file: &plan.memory, name: "memory", directory: None, mode: BindMode::ReadOnly };
+        let files = Files {
+            binds: vec![memory],
+            memory: &plan.memory,
+            disk: &plan.disk,
+            volumes: &plan.volumes,
+            tap: plan.tap,
+        };
+        let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
+        Ok(Box::new(FirecrackerPrepared::new(vm::control_new(process, output).await?)))
+    }
+
+    async fn attach(&self, record: &VmRecord, _place: &Place) -> Result<Arc<dyn Vm>, AttachError> {
+        Ok(Arc::new(FirecrackerVm::attach(record).await?))
+    }
+}

@@ -1,0 +1,105 @@
+//! The machine every guest sees, as the requests that make it.
+//!
+//! Device order, names and options are part of every snapshot. Whoever changes what a guest can notice raises [`MACHINE`].
+
+use domain::MachineShape;
+use serde_json::{Value, json};
+
+use super::{room, tap};
+use crate::engine::{DriveMode, VOLUMES_MAX, VolumeDrive};
+
+/// Version of the machine below; snapshots of another one are refused.
+pub(super) const MACHINE: &str = "firecracker-1";
+/// The most memory a machine can have: above it memory lies in two parts, which a save does not know.
+pub(super) const MEMORY_MIB_MAX: u32 = 3072;
+/// Context id of every guest; each has a host of its own to talk to.
+const GUEST_CID: u32 = 3;
+/// Address of the network card until the guest is given its own.
+const GUEST_MAC: &str = "06:00:00:00:00:02";
+
+/// The root disk.
+pub(super) const ROOT: &str = "root";
+/// A snapshot fixes whether a disk can be written, and a device in use cannot be let go: a machine has two devices for each volume,
+/// one to write and one to read. Whichever is not used holds nothing, and the guest does not touch it.
+pub(super) const WRITABLE: [&str; VOLUMES_MAX] = ["write0", "write1", "write2", "write3"];
+pub(super) const READABLE: [&str; VOLUMES_MAX] = ["read0", "read1", "read2", "read3"];
+
+/// The file behind a drive, as Firecracker opens it.
+pub(super) fn drive_path(name: &str) -> String {
+    format!("/{}/{name}", room::NAME)
+}
+
+/// The drive of a volume.
+pub(super) fn volume_drive(slot: usize, mode: DriveMode) -> &'static str {
+    match mode {
+        DriveMode::ReadWrite => WRITABLE[slot],
+        DriveMode::ReadOnly => READABLE[slot],
+    }
+}
+
+/// The requests, in order, with their paths; the last one starts the guest.
+pub(super) fn requests(
+    shape: MachineShape,
+    volumes: &[VolumeDrive],
+    has_network: bool,
+) -> Vec<(String, Value)> {
+    let boot = json!({
+        "kernel_image_path": "/kernel",
+        "initrd_path": "/initramfs",
+        "boot_args": kernel_arguments(volumes),
+    });
+    let size = json!({ "vcpu_count": shape.vcpus(), "mem_size_mib": shape.memory_mib() });
+    let mut requests = vec![("/boot-source".to_owned(), boot), ("/machine-config".to_owned(), size)];
+    let pairs = WRITABLE.iter().zip(&READABLE).flat_map(|(write, read)| [(*write, false), (*read, true)]);
+    for (name, read_only) in std::iter::once((ROOT, false)).chain(pairs) {
+        let drive = json!({
+            "drive_id": name,
+            "path_on_host": drive_path(name),
+            "is_root_device": false,
+            "is_read_only": read_only,
+            "cache_type": "Writeback",
+        });
+        requests.push((format!("/drives/{name}"), drive));
+    }
+    if has_network {
+        let card = json!({ "iface_id": "net", "host_dev_name": tap::NAME, "guest_mac": GUEST_MAC });
+        requests.push(("/network-interfaces/net".to_owned(), card));
+    }
+    let link = json!({ "guest_cid": GUEST_CID, "uds_path": drive_path(room::LINK_SOCKET) });
+    requests.push(("/vsock".to_owned(), link));
+    requests.push(("/entropy".to_owned(), json!({})));
+    requests.push(("/actions".to_owned(), json!({ "action_type": "InstanceStart" })));
+    requests
+}
+
+/// The kernel's own arguments. What a sandbox has no use for is off, as in QEMU's machine. The last one tells the guest that disks
+/// come in pairs, and which volumes there are.
+fn kernel_arguments(volumes: &[VolumeDrive]) -> String {
+    let letters: String = volumes
+        .iter()
+        .map(|volume| match volume.mode {
+            DriveMode::ReadWrite => 'w',
+            DriveMode::ReadOnly => 'r',
+        })
+        .collect();
+    format!(
+        "console=ttyS0 quiet reboot=t panic=-1 net.ifnames=0 psi=0 noautogroup audit=0 lsm=landlock nowatchdog \
+         i8042.noaux i8042.nomux i8042.dumbkbd pandastack.volumes={letters}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_two_drives_for_each_volume_after_its_root() {
+        let shape = MachineShape::new(1, 256).unwrap();
+        let requests = requests(shape, &[], true);
+        let drives: Vec<_> = requests.iter().filter_map(|(path, _)| path.strip_prefix("/drives/")).collect();
+        assert_eq!(drives.len(), 1 + 2 * VOLUMES_MAX);
+        assert_eq!(drives[..4], [ROOT, "write0", "read0", "write1"]);
+        assert_eq!(requests.last().unwrap().0, "/actions");
+        assert!(kernel_arguments(&[]).ends_with("pandastack.volumes="));
+    }
+}

@@ -1,0 +1,302 @@
+//! One Firecracker process and what can be done to it.
+
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::api::{Api, Method, PATIENCE};
+use super::link::{self, Life};
+use super::machine::{ROOT, WRITABLE, drive_path};
+use super::room::{self, Room};
+use crate::engine::{
+    AttachError, ControlError, Exit, MemoryTarget, Prepared, SaveTarget, Saved, StartError, Vm, VmRecord,
+    VmState,
+};
+use crate::output;
+use crate::process::VmProcess;
+
+/// How long a fresh Firecracker may take to listen; generous, because many may start at once on few cores.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between looks at whether it listens, which takes a few milliseconds.
+const START_POLL: Duration = Duration::from_micros(500);
+/// How long loading or saving may take: a booted machine's whole memory is written.
+const STATE_PATIENCE: Duration = Duration::from_secs(120);
+/// What Firecracker says when it has written the devices and cannot write the memory.
+const MEMORY_REFUSED: &str = "memory backing file";
+
+/// A Firecracker, with or without a guest in it.
+#[derive(Debug)]
+pub(super) struct FirecrackerVm {
+    process: VmProcess,
+    api: Api,
+    room: Arc<Room>,
+    record: VmRecord,
+    life: watch::Sender<Life>,
+    /// Whoever carries bytes of the guest link; they end with this value.
+    carriers: Mutex<JoinSet<()>>,
+    /// What the process and the guest's console say; unknown for one that an earlier node process started.
+    output: Option<File>,
+}
+
+/// Connects to a Firecracker just started; ends it when that fails.
+pub(super) async fn control_new(process: VmProcess, output: File) -> Result<FirecrackerVm, StartError> {
+    let connecting = async {
+        loop {
+            if let Ok(room) = Room::open(process.identity().pid)
+                && room.connect(room::CONTROL_SOCKET).await.is_ok()
+            {
+                return room;
+            }
+            tokio::time::sleep(START_POLL).await;
+        }
+    };
+    let connected = tokio::select! {
+        connected = tokio::time::timeout(START_PATIENCE, connecting) => connected.map_err(|_| {
+            ControlError::Unresponsive { command: "listen", seconds: START_PATIENCE.as_secs() }
+        }),
+        _ = process.ended() => Err(ControlError::Ended),
+    };
+    match connected {
+        Ok(room) => Ok(FirecrackerVm::new(process, room, Some(output), VmState::Paused)),
+        Err(error) => {
+            process.kill().await;
+            Err(explain(error, Some(&output)))
+        }
+    }
+}
+
+/// Adds what the process said to its end.
+fn explain(error: ControlError, said: Option<&File>) -> StartError {
+    match (error, said) {
+        (ControlError::Ended, Some(said)) => StartError::Ended { output: output::tail(said) },
+        (error, _) => error.into(),
+    }
+}
+
+impl FirecrackerVm {
+    fn new(process: VmProcess, room: Room, output: Option<File>, state: VmState) -> Self {
+        let room = Arc::new(room);
+        Self {
+            record: VmRecord { process: process.identity() },
+            api: Api::new(Arc::clone(&room)),
+            life: watch::Sender::new(Life { runs: state == VmState::Running, saves: 0 }),
+            carriers: Mutex::new(JoinSet::new()),
+            process,
+            room,
+            output,
+        }
+    }
+
+    pub(super) async fn attach(record: &VmRecord) -> Result<Self, AttachError> {
+        let watch = |source| ControlError::Host { action: "watch the machine process", source };
+        let process = VmProcess::open(record.process).map_err(watch)?.ok_or(AttachError::Gone)?;
+        let room = Room::open(record.process.pid)
+            .map_err(|source| ControlError::Host { action: "open the machine's room", source })?;
+        // It was the process that was meant if that is still there.
+        if !process.is_alive() {
+            return Err(AttachError::Gone);
+        }
+        let vm = Self::new(process, room, None, VmState::Paused);
+        let runs = vm.state().await? == VmState::Running;
+        vm.life.send_modify(|life| life.runs = runs);
+        Ok(vm)
+    }
+
+    /// Makes the machine of these requests, the last of which starts the guest; ends the process when that fails.
+    pub(super) async fn start(self, requests: &[(String, Value)]) -> Result<Self, StartError> {
+        for (path, body) in requests {
+            if let Err(error) = self.api.put("boot", path, body).await {
+                self.process.kill().await;
+                return Err(explain(error, self.output.as_ref()));
+            }
+        }
+        self.life.send_modify(|life| life.runs = true);
+        Ok(self)
+    }
+
+    async fn load(&self, devices: &File) -> Result<(), ControlError> {
+        let host = |action| move |source: io::Error| ControlError::Host { action, source };
+        tokio::task::block_in_place(|| self.room.put_devices(devices))
+            .map_err(host("hand over saved devices"))?;
+        let request = json!({
+            "snapshot_path": drive_path(room::DEVICES),
+            "mem_backend": { "backend_path": "/memory", "backend_type": "File" },
+            "resume_vm": false,
+        });
+        self.api.call("load", Method::Put, "/snapshot/load", Some(&request), STATE_PATIENCE).await?;
+        self.room.remove_devices().map_err(host("remove saved devices"))
+    }
+
+    async fn change_state(&self, command: &'static str, wanted: VmState) -> Result<(), ControlError> {
+        if self.state().await? != wanted {
+            let state = if wanted == VmState::Running { "Resumed" } else { "Paused" };
+            self.api.call(command, Method::Patch, "/vm", Some(&json!({ "state": state })), PATIENCE).await?;
+        }
+        self.life.send_modify(|life| life.runs = wanted == VmState::Running);
+        Ok(())
+    }
+
+    /// The file behind a disk has its size already: what counts is that the device looks at it and tells the guest.
+    async fn look_again(&self, drive: &str) -> Result<(), ControlError> {
+        let request = json!({ "drive_id": drive, "path_on_host": drive_path(drive) });
+        let path = format!("/drives/{drive}");
+        self.api.call("grow", Method::Patch, &path, Some(&request), PATIENCE).await.map(drop)
+    }
+
+    /// Writes the devices, and the memory too where its file can be written. A restored machine's cannot: Firecracker writes the
+    /// devices first, finds that, and gives up, which is all that is wanted. The guest hears that its connections are gone.
+    async fn save_devices(&self, restored: bool, devices: &File) -> Result<(), ControlError> {
+        let host = |action| move |source: io::Error| ControlError::Host { action, source };
+        self.room.remove_devices().map_err(host("remove saved devices"))?;
+        self.life.send_modify(|life| life.saves += 1);
+        let request = json!({
+            "snapshot_type": "Full",
+            "snapshot_path": drive_path(room::DEVICES),
+            "mem_file_path": "/memory",
+        });
+        let saved =
+            self.api.call("save", Method::Put, "/snapshot/create", Some(&request), STATE_PATIENCE).await;
+        match saved {
+            Ok(_) => {}
+            Err(ControlError::Refused { reason, .. }) if restored && reason.contains(MEMORY_REFUSED) => {}
+            Err(error) => return Err(error),
+        }
+        tokio::task::block_in_place(|| self.room.take_devices(devices)).map_err(host("take saved devices"))
+    }
+
+    fn capture_memory(&self, target: &MemoryTarget) -> Result<Saved, ControlError> {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
+        let pid = self.process.identity().pid;
+        let memory = memory::GuestMemory::find(pid, &target.base).map_err(|error| failed(error.into()))?;
+        let captured =
+            memory::capture(&memory, &target.copy, target.write_out).map_err(|error| failed(error.into()))?;
+        Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
+    }
+}
+
+#[async_trait]
+impl Vm for FirecrackerVm {
+    fn record(&self) -> VmRecord {
+        self.record.clone()
+    }
+
+    async fn state(&self) -> Result<VmState, ControlError> {
+        let answer = self.api.call("describe", Method::Get, "/", None, PATIENCE).await?;
+        match answer.get("state").and_then(Value::as_str) {
+            Some("Running") => Ok(VmState::Running),
+            Some(_) => Ok(VmState::Paused),
+            None => Err(ControlError::Garbled { command: "describe" }),
+        }
+    }
+
+    async fn pause(&self) -> Result<(), ControlError> {
+        self.change_state("pause", VmState::Paused).await
+    }
+
+    async fn resume(&self) -> Result<(), ControlError> {
+        self.change_state("resume", VmState::Running).await
+    }
+
+    async fn grow_volume(&self, slot: usize, _bytes: u64) -> Result<(), ControlError> {
+        let drive = WRITABLE.get(slot).ok_or_else(|| ControlError::Refused {
+            command: "grow",
+            reason: format!("a machine has no volume {slot}"),
+        })?;
+        self.look_again(drive).await
+    }
+
+    async fn grow_root(&self, _bytes: u64) -> Result<(), ControlError> {
+        self.look_again(ROOT).await
+    }
+
+    async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError> {
+        // Saving devices changes memory, so that comes after it.
+        self.save_devices(target.memory.is_some(), &target.devices).await?;
+        match &target.memory {
+            None => Ok(Saved::default()),
+            Some(memory) => tokio::task::block_in_place(|| self.capture_memory(memory)),
+        }
+    }
+
+    async fn connect_link(&self) -> Result<UnixStream, ControlError> {
+        let (ours, theirs) = UnixStream::pair()
+            .map_err(|source| ControlError::Host { action: "connect to the guest link", source })?;
+        let mut carriers = self.carriers.lock().unwrap_or_else(PoisonError::into_inner);
+        while carriers.try_join_next().is_some() {}
+        carriers.spawn(link::carry(Arc::clone(&self.room), self.life.subscribe(), ours));
+        Ok(theirs)
+    }
+
+    async fn console_tail(&self) -> String {
+        self.output.as_ref().map(output::tail).unwrap_or_default()
+    }
+
+    async fn exited(&self) -> Exit {
+        Exit { reason: self.process.ended().await }
+    }
+
+    async fn kill(&self) {
+        self.process.kill().await;
+    }
+}
+
+/// A Firecracker whose guest has not arrived.
+#[derive(Debug)]
+pub(super) struct FirecrackerPrepared {
+    /// `None` once the guest has arrived or the process has ended.
+    vm: Option<FirecrackerVm>,
+}
+
+impl FirecrackerPrepared {
+    pub(super) fn new(vm: FirecrackerVm) -> Self {
+        Self { vm: Some(vm) }
+    }
+
+    fn vm(&self) -> &FirecrackerVm {
+        self.vm.as_ref().expect("only `load`, `discard` and `drop` take it, and each consumes the value")
+    }
+}
+
+impl Drop for FirecrackerPrepared {
+    fn drop(&mut self) {
+        if let Some(vm) = &self.vm {
+            vm.process.kill_blocking();
+        }
+    }
+}
+
+#[async_trait]
+impl Prepared for FirecrackerPrepared {
+    fn record(&self) -> VmRecord {
+        self.vm().record()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.vm().process.is_alive()
+    }
+
+    async fn load(mut self: Box<Self>, devices: File) -> Result<Arc<dyn Vm>, StartError> {
+        let loaded = self.vm().load(&devices).await;
+        let vm =
+            self.vm.take().expect("only `load`, `discard` and `drop` take it, and each consumes the value");
+        match loaded {
+            Ok(()) => Ok(Arc::new(vm)),
+            Err(error) => {
+                vm.process.kill().await;
+                Err(explain(error, vm.output.as_ref()))
+            }
+        }
+    }
+
+    async fn discard(mut self: Box<Self>) {
+        self.vm().process.kill().await;
+        self.vm = None;
+    }
+}
