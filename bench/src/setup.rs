@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use domain::SnapshotId;
-use host::{Deadlines, EngineSetting, Freshness, ProbeSettings, Programs};
+use host::{Deadlines, EngineSetting, FirecrackerFound, Freshness, ProbeSettings, Programs};
 use machine::Engine;
 use machine::qemu::{Accelerator, QemuConfig, QemuEngine};
 use node::{CreateFrom, CreateRequest, Node, NodeConfig, RestoreTimings, Sandbox};
@@ -67,7 +67,9 @@ pub(crate) async fn open_node(arguments: &Arguments, machines_waiting: usize) ->
         freshness: Freshness::UseCache,
         deadlines: Deadlines::default(),
     })?;
-    let choice = host::choose(EngineSetting::Auto, &host::classify(&probed.probe), Some(&probed.probe));
+    // The floor is QEMU's, so that is what is measured.
+    let finding = host::classify(&probed.probe);
+    let choice = host::choose(EngineSetting::Auto, &finding, Some(&probed.probe), &FirecrackerFound::Missing);
     let accelerator = match choice.engine {
         host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
         _ => Accelerator::Tcg,

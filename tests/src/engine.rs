@@ -1,12 +1,13 @@
-//! The engine under test: QEMU, with whatever accelerates it on this host.
+//! The engine under test: QEMU, with whatever accelerates it on this host, unless another one is demanded.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use domain::EngineFingerprint;
-use host::{Deadlines, EngineSetting, Freshness, ProbeSettings, Programs};
+use host::{Deadlines, EngineSetting, FirecrackerFound, Freshness, ProbeSettings, Programs};
+use machine::firecracker::{FirecrackerConfig, FirecrackerEngine};
 use machine::qemu::{Accelerator, QemuConfig, QemuEngine};
 use machine::{AttachError, BootPlan, Engine, Place, Prepared, RestorePlan, StartError, Vm, VmRecord};
 
@@ -14,24 +15,46 @@ use crate::cache;
 
 const FIRMWARE: [&str; 2] = ["/usr/share/qemu/qboot.rom", "/usr/local/share/qemu/qboot.rom"];
 
-/// `qemu-kvm` where nothing else will do: in a box that is there for trying KVM.
+/// `qemu-kvm` or `firecracker` where nothing else will do: in a box that is there for trying KVM.
 const ENGINE_DEMANDED: &str = "PANDASTACK_TEST_ENGINE";
 
-static ENGINE: OnceLock<Arc<QemuEngine>> = OnceLock::new();
+/// The Firecracker to use.
+const FIRECRACKER: &str = "FIRECRACKER_BIN";
+
+static ENGINE: OnceLock<Arc<dyn Engine>> = OnceLock::new();
 
 /// The engine of this host, opened once per process.
 pub fn engine() -> Result<Arc<dyn Engine>> {
     if let Some(engine) = ENGINE.get() {
-        return Ok(Arc::clone(engine) as Arc<dyn Engine>);
+        return Ok(Arc::clone(engine));
     }
     // Several processes must not make the jail's root at once.
     let directory = cache::directory()?;
     let _lock = cache::lock(&directory.join("engine.lock"))?;
-    let engine = open(&directory)?;
-    Ok(Arc::clone(ENGINE.get_or_init(|| Arc::new(engine))) as Arc<dyn Engine>)
+    let engine: Arc<dyn Engine> = match std::env::var(ENGINE_DEMANDED).as_deref() {
+        Ok("firecracker") => Arc::new(open_firecracker(&directory)?),
+        _ => Arc::new(open_qemu(&directory)?),
+    };
+    Ok(Arc::clone(ENGINE.get_or_init(|| engine)))
 }
 
-fn open(directory: &std::path::Path) -> Result<QemuEngine> {
+fn open_firecracker(directory: &Path) -> Result<FirecrackerEngine> {
+    let program = std::env::var_os(FIRECRACKER).with_context(|| format!("{FIRECRACKER} is not set"))?;
+    let config = FirecrackerConfig {
+        program: program.into(),
+        host_cpu: host_cpu()?,
+        tsc_khz: host::tsc_khz().khz,
+        jail_roots: directory.join("jails"),
+    };
+    FirecrackerEngine::open(config).context("open the Firecracker engine")
+}
+
+fn host_cpu() -> Result<String> {
+    let cpu = host::cpu_identity().context("identify the CPU")?;
+    Ok(format!("{} {}-{}-{} {}", cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest))
+}
+
+fn open_qemu(directory: &Path) -> Result<QemuEngine> {
     let programs = Programs::default();
     let probed = host::probe(&ProbeSettings {
         programs: programs.clone(),
@@ -46,23 +69,19 @@ fn open(directory: &std::path::Path) -> Result<QemuEngine> {
         Ok(other) => bail!("{ENGINE_DEMANDED} is {other}, which these suites do not know"),
         Err(_) => EngineSetting::Auto,
     };
-    let choice = host::choose(setting, &finding, Some(&probed.probe));
+    let choice = host::choose(setting, &finding, Some(&probed.probe), &FirecrackerFound::Missing);
     ensure!(choice.works, "no engine works on this host: {}", choice.reason);
     let accelerator = match choice.engine {
         host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
         host::Engine::Qemu { accel: host::Accelerator::Tcg } => Accelerator::Tcg,
         host::Engine::Firecracker => bail!("these suites run the QEMU engine"),
     };
-    let cpu = host::cpu_identity().context("identify the CPU")?;
     let firmware = FIRMWARE.iter().map(PathBuf::from).find(|path| path.exists());
     let config = QemuConfig {
         program: programs.qemu().context("find qemu-system-x86_64")?,
         firmware: firmware.context("find QEMU's firmware qboot.rom")?,
         accelerator,
-        host_cpu: format!(
-            "{} {}-{}-{} {}",
-            cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest
-        ),
+        host_cpu: host_cpu()?,
         tsc_khz: host::tsc_khz().khz,
         jail_roots: directory.join("jails"),
     };

@@ -34,7 +34,7 @@ pub enum Engine {
         /// What executes the guest.
         accel: Accelerator,
     },
-    /// Firecracker. Reported as available or not; never chosen yet.
+    /// Firecracker, on hardware virtualization.
     Firecracker,
 }
 
@@ -49,6 +49,25 @@ pub enum EngineSetting {
     QemuKvm,
     /// QEMU with TCG, whatever the probe says.
     QemuTcg,
+    /// Firecracker, whatever the probe says.
+    Firecracker,
+}
+
+/// The Firecracker of this host, as whoever knows which releases can be used found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirecrackerFound {
+    /// There is none.
+    Missing,
+    /// There is one that cannot be used.
+    Unusable {
+        /// Why, for people.
+        reason: String,
+    },
+    /// There is one that can be used, if KVM works.
+    Usable {
+        /// Its version.
+        version: String,
+    },
 }
 
 /// The engine that will be used.
@@ -76,13 +95,30 @@ pub struct FirecrackerStatus {
 }
 
 /// Decides. `probe` is absent when there was no QEMU to probe with.
-pub fn choose(setting: EngineSetting, finding: &Finding, probe: Option<&Probe>) -> EngineChoice {
+pub fn choose(
+    setting: EngineSetting,
+    finding: &Finding,
+    probe: Option<&Probe>,
+    firecracker: &FirecrackerFound,
+) -> EngineChoice {
     let kvm_works = probe.is_some_and(|probe| probe.kvm.passed());
+    let status = firecracker_status(firecracker, finding.kind);
+    if setting == EngineSetting::Firecracker || (setting == EngineSetting::Auto && status.available) {
+        let forced = setting == EngineSetting::Firecracker;
+        let why = if forced { "the engine setting demands it; " } else { "" };
+        return EngineChoice {
+            engine: Engine::Firecracker,
+            reason: format!("{why}{}", status.reason),
+            forced,
+            security_boundary: true,
+            works: status.available,
+        };
+    }
     let (accel, forced) = match setting {
         EngineSetting::QemuKvm => (Accelerator::Kvm, true),
         EngineSetting::QemuTcg => (Accelerator::Tcg, true),
         EngineSetting::Auto if kvm_works => (Accelerator::Kvm, false),
-        EngineSetting::Auto => (Accelerator::Tcg, false),
+        EngineSetting::Auto | EngineSetting::Firecracker => (Accelerator::Tcg, false),
     };
     let boot = probe.map(|probe| match accel {
         Accelerator::Kvm => &probe.kvm,
@@ -114,18 +150,24 @@ pub fn choose(setting: EngineSetting, finding: &Finding, probe: Option<&Probe>) 
 }
 
 /// Says whether Firecracker could run here.
-pub fn firecracker_status(program_found: bool, kind: Virtualization) -> FirecrackerStatus {
-    let (available, reason) = match (program_found, kind) {
-        (true, Virtualization::HardwareKvm) => {
-            (true, "a firecracker program is there and hardware KVM works")
+pub fn firecracker_status(found: &FirecrackerFound, kind: Virtualization) -> FirecrackerStatus {
+    let hardware = kind == Virtualization::HardwareKvm;
+    let reason = match (found, hardware) {
+        (FirecrackerFound::Usable { version }, true) => {
+            format!("Firecracker {version} is there and hardware KVM works")
         }
-        (true, _) => (false, "a firecracker program is there, but hardware KVM does not work"),
-        (false, Virtualization::HardwareKvm) => {
-            (false, "hardware KVM works, but there is no firecracker program")
+        (FirecrackerFound::Usable { version }, false) => {
+            format!("Firecracker {version} is there, but hardware KVM does not work")
         }
-        (false, _) => (false, "there is no firecracker program, and hardware KVM does not work"),
+        (FirecrackerFound::Unusable { reason }, _) => reason.clone(),
+        (FirecrackerFound::Missing, true) => {
+            "hardware KVM works, but there is no firecracker program".to_owned()
+        }
+        (FirecrackerFound::Missing, false) => {
+            "there is no firecracker program, and hardware KVM does not work".to_owned()
+        }
     };
-    FirecrackerStatus { available, reason: reason.to_owned() }
+    FirecrackerStatus { available: hardware && matches!(found, FirecrackerFound::Usable { .. }), reason }
 }
 
 #[cfg(test)]
@@ -135,7 +177,7 @@ mod tests {
     use crate::virtualization::classify;
 
     fn check(setting: EngineSetting, probe: &Probe, accel: Accelerator, works: bool) -> EngineChoice {
-        let choice = choose(setting, &classify(probe), Some(probe));
+        let choice = choose(setting, &classify(probe), Some(probe), &FirecrackerFound::Missing);
         assert_eq!(choice.engine, Engine::Qemu { accel }, "{choice:?}");
         assert_eq!(choice.works, works, "{choice:?}");
         assert_eq!(choice.forced, setting != EngineSetting::Auto);
@@ -158,15 +200,34 @@ mod tests {
 
     #[test]
     fn without_qemu_nothing_works() {
-        let choice = choose(EngineSetting::Auto, &Finding::not_tried("no QEMU"), None);
+        let choice =
+            choose(EngineSetting::Auto, &Finding::not_tried("no QEMU"), None, &FirecrackerFound::Missing);
         assert!(!choice.works);
         assert!(choice.reason.contains("no usable QEMU"), "{choice:?}");
     }
 
     #[test]
     fn firecracker_needs_a_program_and_hardware() {
-        assert!(firecracker_status(true, Virtualization::HardwareKvm).available);
-        assert!(!firecracker_status(true, Virtualization::Pvm).available);
-        assert!(!firecracker_status(false, Virtualization::HardwareKvm).available);
+        let usable = FirecrackerFound::Usable { version: "1.15.1".into() };
+        let broken = FirecrackerFound::Unusable { reason: "it is too old".into() };
+        let hardware = probe(Some("vmx"), &["kvm", "kvm_intel"], PASSED, PASSED);
+        let pvm = probe(None, &["kvm", "kvm_pvm"], FAILED, PASSED);
+        let chosen = |setting, probe: &Probe, found: &FirecrackerFound| {
+            choose(setting, &classify(probe), Some(probe), found)
+        };
+        let choice = chosen(EngineSetting::Auto, &hardware, &usable);
+        assert!(choice.engine == Engine::Firecracker && choice.works && !choice.forced, "{choice:?}");
+        for (probe, found) in [(&pvm, &usable), (&hardware, &broken), (&hardware, &FirecrackerFound::Missing)]
+        {
+            let choice = chosen(EngineSetting::Auto, probe, found);
+            assert!(matches!(choice.engine, Engine::Qemu { .. }), "{choice:?}");
+            let choice = chosen(EngineSetting::Firecracker, probe, found);
+            assert!(choice.engine == Engine::Firecracker && !choice.works && choice.forced, "{choice:?}");
+        }
+        let choice = chosen(EngineSetting::Auto, &hardware, &broken);
+        assert_eq!(choice.engine, Engine::Qemu { accel: Accelerator::Kvm });
+        assert!(chosen(EngineSetting::Firecracker, &hardware, &broken).reason.contains("too old"));
+        let choice = chosen(EngineSetting::QemuTcg, &hardware, &usable);
+        assert_eq!(choice.engine, Engine::Qemu { accel: Accelerator::Tcg });
     }
 }

@@ -22,7 +22,8 @@ mod virtualization;
 pub use check::{Check, Status};
 pub use cpu::{CpuIdentity, CpuIdentityError, cpu_identity};
 pub use engine::{
-    Accelerator, Engine, EngineChoice, EngineSetting, FirecrackerStatus, choose, firecracker_status,
+    Accelerator, Engine, EngineChoice, EngineSetting, FirecrackerFound, FirecrackerStatus, choose,
+    firecracker_status,
 };
 pub use facts::{HostFacts, host_facts};
 pub use probe::{Boot, BootOutcome, Deadlines, Freshness, KvmDevice, Probe, ProbeSettings, Probed, probe};

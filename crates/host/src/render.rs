@@ -91,7 +91,7 @@ fn push(text: &mut String, part: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
     use crate::check::Subject;
-    use crate::engine::{EngineSetting, choose, firecracker_status};
+    use crate::engine::{EngineSetting, FirecrackerFound, choose, firecracker_status};
     use crate::facts::HostFacts;
     use crate::probe::tests::{FAILED, PASSED, probe};
     use crate::tsc::{Tsc, TscSource};
@@ -110,8 +110,8 @@ mod tests {
         Report {
             generated_at_unix_ms: 1_700_000_000_000,
             ok: false,
-            engine: choose(EngineSetting::Auto, &finding, Some(&probe)),
-            firecracker: firecracker_status(false, finding.kind),
+            engine: choose(EngineSetting::Auto, &finding, Some(&probe), &FirecrackerFound::Missing),
+            firecracker: firecracker_status(&FirecrackerFound::Missing, finding.kind),
             virtualization: finding,
             probe: Some(probe),
             probe_from_cache: true,

@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::check::{Check, Status, Subject};
 use crate::checks::{self, Site, tools};
 use crate::engine::{
-    Accelerator, Engine, EngineChoice, EngineSetting, FirecrackerStatus, choose, firecracker_status,
+    Accelerator, Engine, EngineChoice, EngineSetting, FirecrackerFound, FirecrackerStatus, choose,
+    firecracker_status,
 };
 use crate::facts::{HostFacts, host_facts, unix_ms};
 use crate::probe::{Deadlines, Freshness, Probe, ProbeSettings, Probed, probe};
@@ -25,6 +26,8 @@ pub struct Settings {
     pub programs: Programs,
     /// What the operator wants.
     pub engine: EngineSetting,
+    /// The Firecracker that was found.
+    pub firecracker: FirecrackerFound,
     /// Where the probe's result is kept, if anywhere.
     pub probe_cache: Option<PathBuf>,
     /// Whether a kept result may answer.
@@ -71,7 +74,7 @@ pub fn examine(settings: &Settings) -> Report {
         Err(error) => Finding::not_tried(error.to_string()),
     };
     let found = probed.as_ref().ok().map(|probed| &probed.probe);
-    let engine = choose(settings.engine, &finding, found);
+    let engine = choose(settings.engine, &finding, found, &settings.firecracker);
     let site = Site {
         programs: &settings.programs,
         data_directory: settings.data_directory.clone(),
@@ -87,7 +90,7 @@ pub fn examine(settings: &Settings) -> Report {
     Report {
         generated_at_unix_ms: unix_ms(),
         ok: all.iter().all(|check| check.status != Status::Problem),
-        firecracker: firecracker_status(settings.programs.firecracker().is_some(), finding.kind),
+        firecracker: firecracker_status(&settings.firecracker, finding.kind),
         engine,
         virtualization: finding,
         probe,

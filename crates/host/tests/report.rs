@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use host::{
-    Accelerator, Check, Deadlines, Engine, EngineSetting, Freshness, Programs, Report, Settings, Status,
-    Style, Virtualization, examine, render_human,
+    Accelerator, Check, Deadlines, Engine, EngineSetting, FirecrackerFound, Freshness, Programs, Report,
+    Settings, Status, Style, Virtualization, examine, render_human,
 };
 
 fn settings(directory: &Path) -> Settings {
@@ -12,6 +12,7 @@ fn settings(directory: &Path) -> Settings {
         data_directory: directory.join("not/yet/made"),
         programs: Programs::default(),
         engine: EngineSetting::Auto,
+        firecracker: FirecrackerFound::Missing,
         probe_cache: Some(directory.join("probe.json")),
         freshness: Freshness::UseCache,
         deadlines: Deadlines::default(),

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// QEMU to use instead of the one on the search path.
     #[arg(long, global = true, env = "PANDASTACK_QEMU")]
     qemu: Option<PathBuf>,
+    /// Firecracker to use instead of the one on the search path.
+    #[arg(long, global = true, env = "FIRECRACKER_BIN")]
+    firecracker: Option<PathBuf>,
     /// Addresses for guests, as `a.b.c.d/prefix` [default: 10.201.0.0/16].
     #[arg(long, global = true, env = "PANDASTACK_ADDRESSES")]
     addresses: Option<String>,
@@ -58,6 +61,8 @@ pub(crate) enum EngineSetting {
     QemuKvm,
     /// QEMU with software emulation. Not a security boundary.
     QemuTcg,
+    /// Firecracker, with hardware virtualization.
+    Firecracker,
 }
 
 /// The settings file.
@@ -67,6 +72,7 @@ struct File {
     data_dir: Option<PathBuf>,
     engine: Option<EngineSetting>,
     qemu: Option<PathBuf>,
+    firecracker: Option<PathBuf>,
     addresses: Option<String>,
     uplink: Option<String>,
     guest_certificates: Option<PathBuf>,
@@ -212,6 +218,7 @@ pub(crate) enum NetworkSetting {
 pub(crate) struct Settings {
     pub(crate) engine: EngineSetting,
     pub(crate) qemu: Option<PathBuf>,
+    pub(crate) firecracker: Option<PathBuf>,
     pub(crate) node: NodeConfig,
     /// What the settings file says about `pandastack serve`.
     pub(crate) serve: ServeSettings,
@@ -264,6 +271,7 @@ impl Options {
         Ok(Settings {
             engine: self.engine.or(file.engine).unwrap_or(EngineSetting::Auto),
             qemu: self.qemu.clone().or(file.qemu),
+            firecracker: self.firecracker.clone().or(file.firecracker),
             node,
             serve: file.serve,
         })

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use host::{Deadlines, EngineChoice, Freshness, ProbeSettings, Programs};
+use host::{Deadlines, EngineChoice, FirecrackerFound, Freshness, ProbeSettings, Programs};
 use machine::Engine;
+use machine::firecracker::{FirecrackerConfig, FirecrackerEngine, usable_version};
 use machine::qemu::{Accelerator, QemuConfig, QemuEngine};
 use node::Node;
 
@@ -16,7 +17,23 @@ const FIRMWARE: [&str; 2] = ["/usr/share/qemu/qboot.rom", "/usr/local/share/qemu
 
 /// The programs this host offers.
 pub(crate) fn programs(settings: &Settings) -> Programs {
-    Programs { qemu: settings.qemu.clone(), ..Programs::default() }
+    Programs { qemu: settings.qemu.clone(), firecracker: settings.firecracker.clone(), ..Programs::default() }
+}
+
+/// The Firecracker of this host.
+pub(crate) fn firecracker(settings: &Settings) -> FirecrackerFound {
+    let Some(program) = programs(settings).firecracker() else {
+        return match &settings.firecracker {
+            None => FirecrackerFound::Missing,
+            Some(path) => FirecrackerFound::Unusable {
+                reason: format!("there is no program at {}, named as firecracker", path.display()),
+            },
+        };
+    };
+    match usable_version(&program) {
+        Ok(version) => FirecrackerFound::Usable { version: version.to_string() },
+        Err(error) => FirecrackerFound::Unusable { reason: error.to_string() },
+    }
 }
 
 /// Where the result of probing this host is kept.
@@ -29,6 +46,7 @@ pub(crate) fn host_setting(setting: EngineSetting) -> host::EngineSetting {
         EngineSetting::Auto => host::EngineSetting::Auto,
         EngineSetting::QemuKvm => host::EngineSetting::QemuKvm,
         EngineSetting::QemuTcg => host::EngineSetting::QemuTcg,
+        EngineSetting::Firecracker => host::EngineSetting::Firecracker,
     }
 }
 
@@ -42,7 +60,8 @@ pub(crate) fn choose(settings: &Settings) -> anyhow::Result<EngineChoice> {
     })
     .context("find a QEMU to probe this host with")?;
     let finding = host::classify(&probed.probe);
-    Ok(host::choose(host_setting(settings.engine), &finding, Some(&probed.probe)))
+    let firecracker = firecracker(settings);
+    Ok(host::choose(host_setting(settings.engine), &finding, Some(&probed.probe), &firecracker))
 }
 
 fn open_engine(settings: &Settings, jails: &Path) -> anyhow::Result<Arc<dyn Engine>> {
@@ -56,21 +75,29 @@ fn open_engine(settings: &Settings, jails: &Path) -> anyhow::Result<Arc<dyn Engi
             choice.reason
         );
     }
+    let cpu = host::cpu_identity().context("identify the CPU")?;
+    let host_cpu =
+        format!("{} {}-{}-{} {}", cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest);
     let accelerator = match choice.engine {
         host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
         host::Engine::Qemu { accel: host::Accelerator::Tcg } => Accelerator::Tcg,
-        host::Engine::Firecracker => bail!("the Firecracker engine is not part of this build"),
+        host::Engine::Firecracker => {
+            let config = FirecrackerConfig {
+                program: programs(settings).firecracker().context("find firecracker")?,
+                host_cpu,
+                tsc_khz: host::tsc_khz().khz,
+                jail_roots: jails.to_owned(),
+            };
+            let engine = FirecrackerEngine::open(config).context("open the Firecracker engine")?;
+            return Ok(Arc::new(engine));
+        }
     };
-    let cpu = host::cpu_identity().context("identify the CPU")?;
     let firmware = FIRMWARE.iter().map(PathBuf::from).find(|path| path.exists());
     let config = QemuConfig {
         program: programs(settings).qemu().context("find qemu-system-x86_64")?,
         firmware: firmware.context("find QEMU's firmware qboot.rom")?,
         accelerator,
-        host_cpu: format!(
-            "{} {}-{}-{} {}",
-            cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest
-        ),
+        host_cpu,
         tsc_khz: host::tsc_khz().khz,
         jail_roots: jails.to_owned(),
     };

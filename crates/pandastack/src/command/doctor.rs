@@ -7,7 +7,7 @@ use clap::Args;
 use host::{Deadlines, Freshness, Style, examine, render_human};
 
 use crate::config::Settings;
-use crate::engine::{host_setting, probe_cache, programs};
+use crate::engine::{firecracker, host_setting, probe_cache, programs};
 use crate::output::{self, Format};
 
 /// Options of `doctor`.
@@ -23,6 +23,7 @@ pub(crate) fn run(settings: &Settings, arguments: &Arguments, format: Format) ->
         data_directory: settings.node.data_dir.clone(),
         programs: programs(settings),
         engine: host_setting(settings.engine),
+        firecracker: firecracker(settings),
         probe_cache: Some(probe_cache(settings)),
         freshness: if arguments.fresh { Freshness::ProbeNow } else { Freshness::UseCache },
         deadlines: Deadlines::default(),
