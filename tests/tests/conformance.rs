@@ -1,4 +1,4 @@
-//! The engine's conformance suite, run for the QEMU engine of this host.
+//! The engine's conformance suite, run for the engine of this host, or the one that is demanded.
 
 use anyhow::Result;
 use tests::conformance::{self, Fixture};
