@@ -1,5 +1,5 @@
 //! The program that is PID 1 in every guest. As any other process it is a tool for whoever builds templates inside the guest, or
-//! serves one descriptor, for tests.
+//! serves one descriptor, a stream or a socket that listens, for tests.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -16,23 +16,29 @@ fn main() -> ExitCode {
     if first.as_deref() == Some(guest_link::tool::ARGUMENT) {
         return ExitCode::from(tool::run());
     }
-    let descriptor = match (first.as_deref(), arguments.next().map(|number| number.parse::<i32>())) {
-        (Some("--serve-fd"), Some(Ok(descriptor))) if descriptor >= 0 => descriptor,
-        _ => {
-            eprintln!(
-                "error: this program is PID 1 of a guest\nhint: `guest --serve-fd N` serves an inherited descriptor"
-            );
-            return ExitCode::from(2);
-        }
+    let descriptor =
+        arguments.next().and_then(|number| number.parse::<i32>().ok()).filter(|number| *number >= 0);
+    let (end, hangup): (fn(OwnedFd) -> LinkEnd, Hangup) = match first.as_deref() {
+        Some("--serve-fd") => (LinkEnd::Stream, Hangup::Exit),
+        Some("--serve-listener") => (LinkEnd::Listener, Hangup::Wait),
+        _ => return usage(),
     };
+    let Some(descriptor) = descriptor else { return usage() };
     // SAFETY: whoever started us passed this descriptor for us to own; nothing else in this program uses it.
     #[allow(unsafe_code, reason = "an inherited descriptor has no safe owner")]
     let link = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    match Agent::new(LinkEnd::Stream(link), Hangup::Exit).and_then(Agent::run) {
+    match Agent::new(end(link), hangup).and_then(Agent::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn usage() -> ExitCode {
+    eprintln!(
+        "error: this program is PID 1 of a guest\nhint: `guest --serve-fd N` serves an inherited descriptor, `--serve-listener N` whoever connects to it"
+    );
+    ExitCode::from(2)
 }

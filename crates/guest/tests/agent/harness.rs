@@ -43,7 +43,7 @@ impl Guest {
     /// A new client. An older one loses its connection.
     pub(crate) async fn open(&self, opening: Opening) -> Link {
         let (client, far) = UnixStream::pair().unwrap();
-        let relay = tokio::spawn(relay(Arc::clone(&self.socket), far));
+        let relay = tokio::spawn(relay(Arc::clone(&self.socket), Arc::new(far)));
         if let Some(old) = self.relay.lock().unwrap().replace(relay) {
             old.abort();
         }
@@ -73,7 +73,7 @@ async fn send(socket: &UnixStream, mut bytes: &[u8]) {
 }
 
 /// Copies in both directions until one end is gone.
-async fn relay(guest: Arc<UnixStream>, client: UnixStream) {
+pub(crate) async fn relay(guest: Arc<UnixStream>, client: Arc<UnixStream>) {
     let copy = async |from: &UnixStream, to: &UnixStream| {
         let mut buffer = vec![0; 65_536];
         loop {
