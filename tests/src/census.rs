@@ -14,6 +14,9 @@ pub fn tag(data_dir: &Path) -> Option<String> {
     (!tag.is_empty()).then(|| tag.to_owned())
 }
 
+/// The options after which QEMU and Firecracker have a machine's name.
+const NAME_OPTIONS: [&[u8]; 2] = [b"-name", b"--id"];
+
 /// Machine processes of a tag.
 pub fn machines(tag: &str) -> Result<Vec<ProcessIdentity>> {
     let prefix = format!("pandastack-{tag}-");
@@ -25,7 +28,7 @@ pub fn machines(tag: &str) -> Result<Vec<ProcessIdentity>> {
         // A process that ends while we look is not there.
         let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
         let mut arguments = line.split(|&byte| byte == 0);
-        let named = arguments.any(|argument| argument == b"-name")
+        let named = arguments.any(|argument| NAME_OPTIONS.contains(&argument))
             && arguments.next().is_some_and(|name| name.starts_with(prefix.as_bytes()));
         if named && let Ok(identity) = ProcessIdentity::of(pid) {
             found.push(identity);

@@ -5,6 +5,9 @@ use std::io;
 
 use machine::{ProcessIdentity, VmProcess};
 
+/// The options after which QEMU and Firecracker have a machine's name.
+const NAME_OPTIONS: [&[u8]; 2] = [b"-name", b"--id"];
+
 /// Ends every machine process of this node except those in `claimed`; returns when they are gone.
 pub(crate) async fn end_unclaimed(prefix: &str, claimed: &[ProcessIdentity]) -> io::Result<()> {
     for identity in processes_named(prefix)? {
@@ -23,7 +26,7 @@ pub(crate) async fn end_unclaimed(prefix: &str, claimed: &[ProcessIdentity]) -> 
     Ok(())
 }
 
-/// Processes whose `-name` argument starts with `prefix`.
+/// Processes of machines whose name starts with `prefix`.
 fn processes_named(prefix: &str) -> io::Result<Vec<ProcessIdentity>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -33,7 +36,7 @@ fn processes_named(prefix: &str) -> io::Result<Vec<ProcessIdentity>> {
         // A process may end while we look: then it is none of ours to end.
         let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
         let mut arguments = line.split(|&byte| byte == 0);
-        let named = arguments.any(|argument| argument == b"-name")
+        let named = arguments.any(|argument| NAME_OPTIONS.contains(&argument))
             && arguments.next().is_some_and(|name| name.starts_with(prefix.as_bytes()));
         if named && let Ok(identity) = ProcessIdentity::of(pid) {
             found.push(identity);
