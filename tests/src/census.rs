@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -20,6 +21,16 @@ const NAME_OPTIONS: [&[u8]; 2] = [b"-name", b"--id"];
 /// Machine processes of a tag.
 pub fn machines(tag: &str) -> Result<Vec<ProcessIdentity>> {
     let prefix = format!("pandastack-{tag}-");
+    processes(&NAME_OPTIONS, |name| name.starts_with(prefix.as_bytes()))
+}
+
+/// Servers and other programs of ours that were told to work in a data directory.
+pub fn servers(data_dir: &Path) -> Result<Vec<ProcessIdentity>> {
+    processes(&[b"--data-dir"], |given| given == data_dir.as_os_str().as_bytes())
+}
+
+/// Processes one of whose arguments is such an option, followed by such a value.
+fn processes(options: &[&[u8]], is_meant: impl Fn(&[u8]) -> bool) -> Result<Vec<ProcessIdentity>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("list processes")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -28,9 +39,9 @@ pub fn machines(tag: &str) -> Result<Vec<ProcessIdentity>> {
         // A process that ends while we look is not there.
         let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
         let mut arguments = line.split(|&byte| byte == 0);
-        let named = arguments.any(|argument| NAME_OPTIONS.contains(&argument))
-            && arguments.next().is_some_and(|name| name.starts_with(prefix.as_bytes()));
-        if named && let Ok(identity) = ProcessIdentity::of(pid) {
+        let meant =
+            arguments.any(|argument| options.contains(&argument)) && arguments.next().is_some_and(&is_meant);
+        if meant && let Ok(identity) = ProcessIdentity::of(pid) {
             found.push(identity);
         }
     }

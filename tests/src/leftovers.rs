@@ -85,8 +85,10 @@ fn owner_lives(path: &Path) -> bool {
 pub fn remove(directory: &Path) -> Result<()> {
     // A janitor and the next run's sweep may want the same directory gone.
     let _turn = cache::lock(&cache::directory()?.join("cleaning.lock"))?;
+    // First, because they would make new machines.
+    end_all(&format!("servers of {}", directory.display()), || census::servers(directory))?;
     if let Some(tag) = census::tag(directory) {
-        end_machines(&tag)?;
+        end_all(&format!("machines of {tag}"), || census::machines(&tag))?;
         for namespace in census::namespaces(&tag)? {
             command::run("/usr/sbin/ip", &["netns", "delete", &namespace])?;
         }
@@ -111,16 +113,20 @@ pub fn remove(directory: &Path) -> Result<()> {
     }
 }
 
-fn end_machines(tag: &str) -> Result<()> {
-    for machine in census::machines(tag)? {
-        kill_process(machine)?;
-    }
+/// Ends processes until there are none.
+fn end_all(what: &str, find: impl Fn() -> Result<Vec<ProcessIdentity>>) -> Result<()> {
     let deadline = Instant::now() + END_PATIENCE;
-    while !census::machines(tag)?.is_empty() {
-        anyhow::ensure!(Instant::now() < deadline, "machines of {tag} do not end");
+    loop {
+        let found = find()?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "{what} do not end");
+        for process in found {
+            kill_process(process)?;
+        }
         std::thread::sleep(POLL);
     }
-    Ok(())
 }
 
 /// Signals to processes.

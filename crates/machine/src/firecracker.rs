@@ -29,9 +29,10 @@ use crate::engine::{
 use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, Room, RootContent, RootError};
 use crate::output;
 use crate::process::VmProcess;
+use crate::waiting::Waiting;
 
 pub use version::{VERSION_MIN, VERSION_NEWEST_TESTED, Version, VersionError, usable_version};
-use vm::{FirecrackerPrepared, FirecrackerVm};
+use vm::FirecrackerVm;
 
 /// What it opens by name.
 const DEVICE_NODES: [DeviceNode; 2] =
@@ -219,7 +220,7 @@ impl Engine for FirecrackerEngine {
             tap: plan.tap,
         };
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
-        Ok(Box::new(FirecrackerPrepared::new(vm::control_new(process, output).await?)))
+        Ok(Box::new(Waiting::new(vm::control_new(process, output).await?)))
     }
 
     async fn attach(&self, record: &VmRecord, _place: &Place) -> Result<Arc<dyn Vm>, AttachError> {

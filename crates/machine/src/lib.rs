@@ -13,6 +13,7 @@ pub mod jail;
 mod output;
 mod process;
 pub mod qemu;
+mod waiting;
 
 pub use engine::{
     AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, MemoryTarget, Place, Prepared, RestorePlan,

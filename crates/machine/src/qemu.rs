@@ -24,10 +24,11 @@ use crate::engine::{
 use crate::jail::{Bind, BindMode, Jail, JailRoot, RootContent, RootError};
 use crate::output;
 use crate::process::VmProcess;
+use crate::waiting::Waiting;
 
 use command::{Descriptors, Origin};
 pub use command::{LINK_PORT_NAME, NETWORK_CARD};
-use vm::{CONTROL_SOCKET, LINK_SOCKET, QemuPrepared, QemuVm};
+use vm::{CONTROL_SOCKET, LINK_SOCKET, QemuVm};
 
 /// The first version that maps memory privately from a file it cannot write.
 pub const VERSION_MIN: (u32, u32) = (8, 2);
@@ -220,7 +221,7 @@ impl Engine for QemuEngine {
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
         let record = VmRecord { process: process.identity() };
-        Ok(Box::new(QemuPrepared::new(vm::control_new(process, output, record, plan.place).await?)))
+        Ok(Box::new(Waiting::new(vm::control_new(process, output, record, plan.place).await?)))
     }
 
     async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError> {

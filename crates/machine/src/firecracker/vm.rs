@@ -15,12 +15,10 @@ use super::api::{Api, Method, PATIENCE};
 use super::link::{self, Life};
 use super::machine::{ROOT, WRITABLE, drive_path};
 use super::room::{self, Room};
-use crate::engine::{
-    AttachError, ControlError, Exit, MemoryTarget, Prepared, SaveTarget, Saved, StartError, Vm, VmRecord,
-    VmState,
-};
+use crate::engine::{AttachError, ControlError, Exit, SaveTarget, Saved, StartError, Vm, VmRecord, VmState};
 use crate::output;
 use crate::process::VmProcess;
+use crate::waiting::{Loadable, capture_memory, explain};
 
 /// How long a fresh Firecracker may take to listen; generous, because many may start at once on few cores.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -72,14 +70,6 @@ pub(super) async fn control_new(process: VmProcess, output: File) -> Result<Fire
     }
 }
 
-/// Adds what the process said to its end.
-fn explain(error: ControlError, said: Option<&File>) -> StartError {
-    match (error, said) {
-        (ControlError::Ended, Some(said)) => StartError::Ended { output: output::tail(said) },
-        (error, _) => error.into(),
-    }
-}
-
 impl FirecrackerVm {
     fn new(process: VmProcess, room: Room, output: Option<File>, state: VmState) -> Self {
         let room = Arc::new(room);
@@ -121,19 +111,6 @@ impl FirecrackerVm {
         Ok(self)
     }
 
-    async fn load(&self, devices: &File) -> Result<(), ControlError> {
-        let host = |action| move |source: io::Error| ControlError::Host { action, source };
-        tokio::task::block_in_place(|| self.room.put_devices(devices))
-            .map_err(host("hand over saved devices"))?;
-        let request = json!({
-            "snapshot_path": drive_path(room::DEVICES),
-            "mem_backend": { "backend_path": "/memory", "backend_type": "File" },
-            "resume_vm": false,
-        });
-        self.api.call("load", Method::Put, "/snapshot/load", Some(&request), STATE_PATIENCE).await?;
-        self.room.remove_devices().map_err(host("remove saved devices"))
-    }
-
     async fn change_state(&self, command: &'static str, wanted: VmState) -> Result<(), ControlError> {
         if self.state().await? != wanted {
             let state = if wanted == VmState::Running { "Resumed" } else { "Paused" };
@@ -169,15 +146,6 @@ impl FirecrackerVm {
             Err(error) => return Err(error),
         }
         tokio::task::block_in_place(|| self.room.take_devices(devices)).map_err(host("take saved devices"))
-    }
-
-    fn capture_memory(&self, target: &MemoryTarget) -> Result<Saved, ControlError> {
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
-        let pid = self.process.identity().pid;
-        let memory = memory::GuestMemory::find(pid, &target.base).map_err(|error| failed(error.into()))?;
-        let captured =
-            memory::capture(&memory, &target.copy, target.write_out).map_err(|error| failed(error.into()))?;
-        Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
     }
 }
 
@@ -221,7 +189,7 @@ impl Vm for FirecrackerVm {
         self.save_devices(target.memory.is_some(), &target.devices).await?;
         match &target.memory {
             None => Ok(Saved::default()),
-            Some(memory) => tokio::task::block_in_place(|| self.capture_memory(memory)),
+            Some(memory) => tokio::task::block_in_place(|| capture_memory(&self.process, memory)),
         }
     }
 
@@ -247,56 +215,26 @@ impl Vm for FirecrackerVm {
     }
 }
 
-/// A Firecracker whose guest has not arrived.
-#[derive(Debug)]
-pub(super) struct FirecrackerPrepared {
-    /// `None` once the guest has arrived or the process has ended.
-    vm: Option<FirecrackerVm>,
-}
-
-impl FirecrackerPrepared {
-    pub(super) fn new(vm: FirecrackerVm) -> Self {
-        Self { vm: Some(vm) }
-    }
-
-    fn vm(&self) -> &FirecrackerVm {
-        self.vm.as_ref().expect("only `load`, `discard` and `drop` take it, and each consumes the value")
-    }
-}
-
-impl Drop for FirecrackerPrepared {
-    fn drop(&mut self) {
-        if let Some(vm) = &self.vm {
-            vm.process.kill_blocking();
-        }
-    }
-}
-
 #[async_trait]
-impl Prepared for FirecrackerPrepared {
-    fn record(&self) -> VmRecord {
-        self.vm().record()
+impl Loadable for FirecrackerVm {
+    fn process(&self) -> &VmProcess {
+        &self.process
     }
 
-    fn is_alive(&self) -> bool {
-        self.vm().process.is_alive()
+    fn output(&self) -> Option<&File> {
+        self.output.as_ref()
     }
 
-    async fn load(mut self: Box<Self>, devices: File) -> Result<Arc<dyn Vm>, StartError> {
-        let loaded = self.vm().load(&devices).await;
-        let vm =
-            self.vm.take().expect("only `load`, `discard` and `drop` take it, and each consumes the value");
-        match loaded {
-            Ok(()) => Ok(Arc::new(vm)),
-            Err(error) => {
-                vm.process.kill().await;
-                Err(explain(error, vm.output.as_ref()))
-            }
-        }
-    }
-
-    async fn discard(mut self: Box<Self>) {
-        self.vm().process.kill().await;
-        self.vm = None;
+    async fn load(&self, devices: File) -> Result<(), ControlError> {
+        let host = |action| move |source: io::Error| ControlError::Host { action, source };
+        tokio::task::block_in_place(|| self.room.put_devices(&devices))
+            .map_err(host("hand over saved devices"))?;
+        let request = json!({
+            "snapshot_path": drive_path(room::DEVICES),
+            "mem_backend": { "backend_path": "/memory", "backend_type": "File" },
+            "resume_vm": false,
+        });
+        self.api.call("load", Method::Put, "/snapshot/load", Some(&request), STATE_PATIENCE).await?;
+        self.room.remove_devices().map_err(host("remove saved devices"))
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,11 +11,10 @@ use tokio::net::UnixStream;
 use super::command::{ROOT_NODE, volume_node};
 use super::qmp::{PATIENCE, Qmp, connect_unix};
 use crate::engine::{
-    AttachError, ControlError, Exit, MemoryTarget, Place, Prepared, SaveTarget, Saved, StartError, Vm,
-    VmRecord, VmState,
+    AttachError, ControlError, Exit, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
-use crate::output;
 use crate::process::VmProcess;
+use crate::waiting::{Loadable, capture_memory, explain};
 
 pub(super) const CONTROL_SOCKET: &str = "control.sock";
 pub(super) const LINK_SOCKET: &str = "link.sock";
@@ -62,10 +60,7 @@ pub(super) async fn control_new(
         Ok((directory, control)) => Ok(QemuVm { process, control, record, directory, output: Some(output) }),
         Err(error) => {
             process.kill().await;
-            Err(match error {
-                ControlError::Ended => StartError::Ended { output: output::tail(&output) },
-                error => error.into(),
-            })
+            Err(explain(error, Some(&output)))
         }
     }
 }
@@ -90,35 +85,10 @@ impl QemuVm {
         status.map(str::to_owned).ok_or(ControlError::Garbled { command: "query-status" })
     }
 
-    async fn load(&self, devices: File) -> Result<(), ControlError> {
-        self.control.pass_file(DEVICES_SET, devices.as_fd()).await?;
-        self.control.run("migrate-incoming", json!({ "uri": format!("file:{DEVICES_PATH}") })).await?;
-        let loaded = async {
-            while self.status().await? == "inmigrate" {
-                tokio::time::sleep(LOAD_POLL).await;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(STATE_PATIENCE, loaded).await.map_err(|_| ControlError::Unresponsive {
-            command: "migrate-incoming",
-            seconds: STATE_PATIENCE.as_secs(),
-        })??;
-        self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await.map(drop)
-    }
-
     /// The file behind a disk has this size already: what counts is that the device tells the guest.
     async fn tell_size(&self, node: &str, bytes: u64) -> Result<(), ControlError> {
         let arguments = json!({ "node-name": node, "size": bytes });
         self.control.run("block_resize", arguments).await.map(drop)
-    }
-
-    fn capture_memory(&self, target: &MemoryTarget) -> Result<Saved, ControlError> {
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
-        let pid = self.process.identity().pid;
-        let memory = memory::GuestMemory::find(pid, &target.base).map_err(|error| failed(error.into()))?;
-        let captured =
-            memory::capture(&memory, &target.copy, target.write_out).map_err(|error| failed(error.into()))?;
-        Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
     }
 }
 
@@ -165,7 +135,7 @@ impl Vm for QemuVm {
             devices.await?;
             return Ok(Saved::default());
         };
-        let captured = tokio::task::block_in_place(|| self.capture_memory(&memory))?;
+        let captured = tokio::task::block_in_place(|| capture_memory(&self.process, &memory))?;
         devices.await?;
         Ok(captured)
     }
@@ -193,59 +163,29 @@ impl Vm for QemuVm {
     }
 }
 
-/// A QEMU whose guest has not arrived.
-#[derive(Debug)]
-pub(super) struct QemuPrepared {
-    /// `None` once the guest has arrived or the process has ended.
-    vm: Option<QemuVm>,
-}
-
-impl QemuPrepared {
-    pub(super) fn new(vm: QemuVm) -> Self {
-        Self { vm: Some(vm) }
-    }
-
-    fn vm(&self) -> &QemuVm {
-        self.vm.as_ref().expect("only `load`, `discard` and `drop` take it, and each consumes the value")
-    }
-}
-
-impl Drop for QemuPrepared {
-    fn drop(&mut self) {
-        if let Some(vm) = &self.vm {
-            vm.process.kill_blocking();
-        }
-    }
-}
-
 #[async_trait]
-impl Prepared for QemuPrepared {
-    fn record(&self) -> VmRecord {
-        self.vm().record()
+impl Loadable for QemuVm {
+    fn process(&self) -> &VmProcess {
+        &self.process
     }
 
-    fn is_alive(&self) -> bool {
-        self.vm().process.is_alive()
+    fn output(&self) -> Option<&File> {
+        self.output.as_ref()
     }
 
-    async fn load(mut self: Box<Self>, devices: File) -> Result<Arc<dyn Vm>, StartError> {
-        let loaded = self.vm().load(devices).await;
-        let vm =
-            self.vm.take().expect("only `load`, `discard` and `drop` take it, and each consumes the value");
-        match loaded {
-            Ok(()) => Ok(Arc::new(vm)),
-            Err(error) => {
-                vm.process.kill().await;
-                Err(match (error, &vm.output) {
-                    (ControlError::Ended, Some(said)) => StartError::Ended { output: output::tail(said) },
-                    (error, _) => error.into(),
-                })
+    async fn load(&self, devices: File) -> Result<(), ControlError> {
+        self.control.pass_file(DEVICES_SET, devices.as_fd()).await?;
+        self.control.run("migrate-incoming", json!({ "uri": format!("file:{DEVICES_PATH}") })).await?;
+        let loaded = async {
+            while self.status().await? == "inmigrate" {
+                tokio::time::sleep(LOAD_POLL).await;
             }
-        }
-    }
-
-    async fn discard(mut self: Box<Self>) {
-        self.vm().process.kill().await;
-        self.vm = None;
+            Ok(())
+        };
+        tokio::time::timeout(STATE_PATIENCE, loaded).await.map_err(|_| ControlError::Unresponsive {
+            command: "migrate-incoming",
+            seconds: STATE_PATIENCE.as_secs(),
+        })??;
+        self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await.map(drop)
     }
 }
