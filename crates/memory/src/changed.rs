@@ -3,7 +3,8 @@
 //! The kernel replaces a page of a private file mapping by an anonymous one at the first write, so "present or
 //! swapped, and not of a file" is "changed". Linux 6.7 answers that for a whole range in one call
 //! (`PAGEMAP_SCAN`); older kernels are asked page by page through `/proc/PID/pagemap`. What is reported in excess is
-//! harmless: its bytes are read from the process all the same.
+//! harmless: its bytes are read from the process all the same. Where the guest gave memory back, pages that are not
+//! there are zeros, whatever the file holds.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,7 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::PAGE_BYTES;
-use crate::mapping::{GuestMemory, Sharing};
+use crate::mapping::{GuestMemory, Part, Sharing};
+use crate::ranges;
 
 /// Regions taken from the kernel per call: 96 KiB of buffer.
 const REGIONS_PER_CALL: usize = 4096;
@@ -47,18 +49,58 @@ pub enum ScanError {
     },
 }
 
+/// What differs, or may differ, from the file. Ranges are ascending, apart from each other, in whole pages.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// What the process holds pages of its own for.
+    pub(crate) held: Vec<Range<u64>>,
+    /// What it holds nothing for and is not of the file any more: zeros.
+    pub(crate) zero: Vec<Range<u64>>,
+}
+
+impl Changes {
+    /// Both together.
+    pub(crate) fn all(&self) -> Vec<Range<u64>> {
+        ranges::union(&self.held, &self.zero)
+    }
+}
+
 impl GuestMemory {
     /// Ranges of the RAM (offsets from its beginning) that differ, or may differ, from the file: ascending, apart from
     /// each other, in whole pages. The VM should be paused; of one that runs, the answer is out of date.
     pub fn changed(&self) -> Result<Vec<Range<u64>>, ScanError> {
+        Ok(self.changes()?.all())
+    }
+
+    pub(crate) fn changes(&self) -> Result<Changes, ScanError> {
         if self.sharing() == Sharing::Shared {
             return Err(ScanError::Shared { pid: self.pid() });
         }
-        let failed = |source| ScanError::Scan { pid: self.pid(), source };
-        let ranges = match self.scan_by_ioctl().map_err(failed)? {
-            Some(ranges) => ranges,
-            None => self.scan_by_pagemap().map_err(failed)?,
-        };
+        let held = self.held()?;
+        let zero = ranges::difference(self.given_back(), &held);
+        Ok(Changes { held, zero })
+    }
+
+    /// What the process holds pages of its own for.
+    fn held(&self) -> Result<Vec<Range<u64>>, ScanError> {
+        self.scan(Pages::Held)
+    }
+
+    /// Where the process has the kernel's one page of zeros, which needs no reading. Nothing where the kernel cannot tell.
+    pub(crate) fn held_zeros(&self) -> Result<Vec<Range<u64>>, ScanError> {
+        self.scan(Pages::Zeros)
+    }
+
+    fn scan(&self, pages: Pages) -> Result<Vec<Range<u64>>, ScanError> {
+        let mut ranges = Vec::new();
+        for part in self.parts() {
+            let scanned =
+                self.scan_by_ioctl(part, pages, &mut ranges).and_then(|is_known| match (is_known, pages) {
+                    (true, _) | (false, Pages::Zeros) => Ok(()),
+                    (false, Pages::Held) => self.scan_by_pagemap(part, &mut ranges),
+                });
+            scanned.map_err(|source| ScanError::Scan { pid: self.pid(), source })?;
+        }
         // An ended process has no pages at all, which looks like "nothing changed". Alive now means alive then.
         if !self.is_alive() {
             return Err(ScanError::Gone { pid: self.pid() });
@@ -66,16 +108,15 @@ impl GuestMemory {
         Ok(ranges)
     }
 
-    /// `None` where the kernel does not know the call.
-    fn scan_by_ioctl(&self) -> io::Result<Option<Vec<Range<u64>>>> {
+    /// Adds what a part holds, or returns `false` where the kernel does not know the call.
+    fn scan_by_ioctl(&self, part: &Part, pages: Pages, ranges: &mut Vec<Range<u64>>) -> io::Result<bool> {
         static UNKNOWN_TO_KERNEL: AtomicBool = AtomicBool::new(false);
         if UNKNOWN_TO_KERNEL.load(Ordering::Relaxed) {
-            return Ok(None);
+            return Ok(false);
         }
-        let end = self.address() + self.length();
+        let end = part.address + part.length;
         let mut regions = vec![PageRegion::default(); REGIONS_PER_CALL];
-        let mut ranges = Vec::new();
-        let mut start = self.address();
+        let mut start = part.address;
         while start < end {
             let mut question = ScanArguments {
                 size: size_of::<ScanArguments>() as u64,
@@ -84,7 +125,10 @@ impl GuestMemory {
                 regions: regions.as_mut_ptr() as u64,
                 regions_length: regions.len() as u64,
                 category_inverted: IS_FILE,
-                category_mask: IS_FILE,
+                category_mask: match pages {
+                    Pages::Held => IS_FILE,
+                    Pages::Zeros => IS_FILE | IS_ZERO,
+                },
                 category_anyof_mask: IS_PRESENT | IS_SWAPPED,
                 ..ScanArguments::default()
             };
@@ -95,9 +139,9 @@ impl GuestMemory {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
                     Some(libc::EINTR) => continue,
-                    Some(libc::ENOTTY) if ranges.is_empty() => {
+                    Some(libc::ENOTTY) if start == part.address => {
                         UNKNOWN_TO_KERNEL.store(true, Ordering::Relaxed);
-                        return Ok(None);
+                        return Ok(false);
                     }
                     _ => return Err(error),
                 }
@@ -113,39 +157,40 @@ impl GuestMemory {
                 if region.start < start || region.end > end {
                     return Err(io::Error::other("the kernel's scan of the memory is out of order"));
                 }
-                append(&mut ranges, region.start - self.address()..region.end - self.address());
+                let offset = |address: u64| part.offset + (address - part.address);
+                append(ranges, offset(region.start)..offset(region.end));
                 start = region.end;
             }
             start = walked;
         }
-        Ok(Some(ranges))
+        Ok(true)
     }
 
-    fn scan_by_pagemap(&self) -> io::Result<Vec<Range<u64>>> {
+    fn scan_by_pagemap(&self, part: &Part, ranges: &mut Vec<Range<u64>>) -> io::Result<()> {
         const ENTRY_BYTES: usize = 8;
         const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
         const OF_FILE: u64 = 1 << 61;
-        let pages = self.length() / PAGE_BYTES;
-        let first = self.address() / PAGE_BYTES;
+        let pages = part.length / PAGE_BYTES;
+        let first = part.address / PAGE_BYTES;
         let mut buffer = vec![0; ENTRIES_PER_READ * ENTRY_BYTES];
-        let mut ranges = Vec::new();
         let mut page = 0;
         while page < pages {
             let wanted = buffer.len().min((pages - page) as usize * ENTRY_BYTES);
             let read = self.pagemap().read_at(&mut buffer[..wanted], (first + page) * ENTRY_BYTES as u64)?;
             if read < ENTRY_BYTES {
-                // End of file is how the kernel says that the process is gone; `changed` asks again and reports it.
-                return Ok(ranges);
+                // End of file is how the kernel says that the process is gone; `held` asks again and reports it.
+                return Ok(());
             }
             for entry in buffer[..read].as_chunks::<ENTRY_BYTES>().0 {
                 let entry = u64::from_ne_bytes(*entry);
                 if entry & PRESENT_OR_SWAPPED != 0 && entry & OF_FILE == 0 {
-                    append(&mut ranges, page * PAGE_BYTES..(page + 1) * PAGE_BYTES);
+                    let offset = part.offset + page * PAGE_BYTES;
+                    append(ranges, offset..offset + PAGE_BYTES);
                 }
                 page += 1;
             }
         }
-        Ok(ranges)
+        Ok(())
     }
 }
 
@@ -157,9 +202,17 @@ fn append(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
     }
 }
 
+/// Which pages are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pages {
+    Held,
+    Zeros,
+}
+
 const IS_FILE: u64 = 1 << 2;
 const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
+const IS_ZERO: u64 = 1 << 5;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::c_ulong = (0b11 << 30)
@@ -250,7 +303,8 @@ mod tests {
         file.write_all_at(&[7; 3 * PAGE_BYTES as usize], 100 * PAGE_BYTES).unwrap();
         let mut mapped = Mapped::new(&file, length as usize);
         let memory = GuestMemory::find(std::process::id(), &file).unwrap();
-        assert_eq!(memory.address(), mapped.address as u64);
+        let [part] = *memory.parts() else { panic!("{memory:?}") };
+        assert_eq!(part, Part { offset: 0, address: mapped.address as u64, length });
         assert_eq!(memory.changed().unwrap(), []);
 
         for page in [0, 1, 2, 100, 200, 201, 511] {
@@ -259,9 +313,11 @@ mod tests {
         assert_eq!(mapped.read(101 * PAGE_BYTES as usize), 7, "a page that was only read is of the file");
         let pages = |from: u64, to: u64| from * PAGE_BYTES..to * PAGE_BYTES;
         let expected = vec![pages(0, 3), pages(100, 101), pages(200, 202), pages(511, 512)];
-        assert_eq!(memory.scan_by_pagemap().unwrap(), expected);
-        if let Some(ranges) = memory.scan_by_ioctl().unwrap() {
-            assert_eq!(ranges, expected);
+        let (mut by_pagemap, mut by_ioctl) = (Vec::new(), Vec::new());
+        memory.scan_by_pagemap(&part, &mut by_pagemap).unwrap();
+        assert_eq!(by_pagemap, expected);
+        if memory.scan_by_ioctl(&part, Pages::Held, &mut by_ioctl).unwrap() {
+            assert_eq!(by_ioctl, expected);
         } else {
             eprintln!("SKIPPED: this kernel has no PAGEMAP_SCAN; only /proc/PID/pagemap was tried");
         }
@@ -283,7 +339,9 @@ mod tests {
             let differ = ranges.iter().zip(&expected).find(|(found, expected)| found != expected);
             assert_eq!((ranges.len(), differ), (expected.len(), None));
         };
-        check(memory.scan_by_pagemap().unwrap());
+        let mut by_pagemap = Vec::new();
+        memory.scan_by_pagemap(&memory.parts()[0], &mut by_pagemap).unwrap();
+        check(by_pagemap);
         check(memory.changed().unwrap());
     }
 }

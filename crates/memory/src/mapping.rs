@@ -1,7 +1,10 @@
-//! Where a VMM process maps the file that is its guest's RAM.
+//! Where a VMM process has its guest's RAM.
 //!
-//! A [`GuestMemory`] is found once, when the VM starts, and stays valid while the process lives: it holds the
-//! process's own `/proc` files, so a recycled process id can never be mistaken for it.
+//! A [`GuestMemory`] holds the process's own `/proc` files, so a recycled process id can never be mistaken for it.
+//! RAM has one part or several: Firecracker maps what lies above a guest's 32-bit devices on its own. Memory that a guest
+//! gave back by its balloon is anonymous in the middle of what is otherwise of the file ([`locate`]).
+
+mod locate;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,10 +14,15 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use rustix::fs::{Mode, OFlags};
 
 use crate::PAGE_BYTES;
+use crate::pages::Regions;
+use locate::{Located, locate};
 
-/// Longest `/proc/PID/maps` that is read. A VMM has some hundred lines of about 100 bytes; past this the process is
-/// not one of ours and is refused.
+/// Longest `/proc/PID/maps` that is read. A VMM has some hundred lines of about 100 bytes, and one more for every piece that
+/// a guest gave back; the kernel allows 65,530 mappings unless told otherwise.
 const MAPS_BYTES_MAX: u64 = 16 << 20;
+
+/// Most parts that RAM is taken to have.
+const PARTS_MAX: usize = 8;
 
 /// Whether writes of the guest reach the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +33,39 @@ pub enum Sharing {
     Shared,
 }
 
+/// A piece of RAM that lies at adjacent addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Where it begins in the RAM, and so in the file.
+    pub offset: u64,
+    /// Where it begins in the process.
+    pub address: u64,
+    /// Its bytes.
+    pub length: u64,
+}
+
+impl Part {
+    /// Where it ends in the RAM.
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+
+    /// The address of what lies at `offset` in the RAM, which must be of this part.
+    pub(crate) fn address_of(&self, offset: u64) -> u64 {
+        self.address + (offset - self.offset)
+    }
+}
+
 /// The RAM of a guest inside a living VMM process.
+///
+/// The parts stay where they are while the process lives. What the guest gave back is known as of the moment in which it
+/// was found, so a guest with a balloon is looked for anew, paused, for every capture.
 #[derive(Debug)]
 pub struct GuestMemory {
     pid: u32,
-    address: u64,
-    length: u64,
+    parts: Vec<Part>,
+    given_back: Vec<Range<u64>>,
     sharing: Sharing,
-    mem: File,
     pagemap: File,
 }
 
@@ -45,7 +78,7 @@ pub enum FindError {
         /// The process asked for.
         pid: u32,
     },
-    /// The process lives but does not map the whole file in one piece.
+    /// The process lives but does not map all of the file once, or it cannot be told where.
     #[error("process {pid} does not map the memory file from its beginning to its end")]
     NotMapped {
         /// The process asked for.
@@ -71,8 +104,8 @@ pub enum FindError {
 }
 
 impl GuestMemory {
-    /// Finds where `pid` maps `file`: all of it, from offset 0, at adjacent addresses. The mapping may be split over
-    /// several lines of `/proc/PID/maps`, as `mprotect` and `madvise` leave it.
+    /// Finds where `pid` maps `file`, all of it. The mapping may be split over several lines of `/proc/PID/maps`, as
+    /// `mprotect` and `madvise` leave it, lie in several parts, and have anonymous memory in place of pieces of the file.
     pub fn find(pid: u32, file: &File) -> Result<GuestMemory, FindError> {
         let failed = |what| move |source: io::Error| explain(pid, what, source);
         let metadata = file.metadata().map_err(failed("the memory file"))?;
@@ -81,25 +114,40 @@ impl GuestMemory {
             return Err(FindError::Length { length });
         }
         let process = open_directory(pid).map_err(failed("/proc"))?;
-        let open = |name: &'static str| {
-            rustix::fs::openat(&process, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-                .map(File::from)
-                .map_err(|errno| explain(pid, name, errno.into()))
-        };
-        let mem = open("mem")?;
-        let pagemap = open("pagemap")?;
+        let pagemap = open(pid, &process, "pagemap")?;
         let mut maps = String::new();
-        let read = open("maps")?.take(MAPS_BYTES_MAX).read_to_string(&mut maps).map_err(failed("maps"))?;
+        let read = open(pid, &process, "maps")?
+            .take(MAPS_BYTES_MAX)
+            .read_to_string(&mut maps)
+            .map_err(failed("maps"))?;
         if read == 0 {
             return Err(FindError::Gone { pid });
         }
-        let is_the_file = |line: &Line| {
+        let is_the_file = |line: &locate::Line| {
             let device = rustix::fs::makedev(line.device.0, line.device.1);
             line.inode == metadata.ino()
                 && (device == metadata.dev() || link_leads_to(&process, &line.addresses, &metadata))
         };
-        let (address, sharing) = locate(&maps, length, is_the_file).ok_or(FindError::NotMapped { pid })?;
-        Ok(GuestMemory { pid, address, length, sharing, mem, pagemap })
+        match locate(&maps, length, is_the_file) {
+            Some(Located { parts, given_back, sharing }) if parts.len() <= PARTS_MAX => {
+                Ok(GuestMemory { pid, parts, given_back, sharing, pagemap })
+            }
+            _ => Err(FindError::NotMapped { pid }),
+        }
+    }
+
+    /// The memory of a process that is served on demand: anonymous, without a file. `removed` is what its guest gave back.
+    /// What the process holds is what was put in place or written.
+    pub(crate) fn served(
+        pid: u32,
+        regions: &Regions,
+        removed: Vec<Range<u64>>,
+    ) -> Result<GuestMemory, FindError> {
+        let process = open_directory(pid).map_err(|source| explain(pid, "/proc", source))?;
+        let pagemap = open(pid, &process, "pagemap")?;
+        let parts = regions.parts().to_vec();
+        let memory = GuestMemory { pid, parts, given_back: removed, sharing: Sharing::Private, pagemap };
+        if memory.is_alive() { Ok(memory) } else { Err(FindError::Gone { pid }) }
     }
 
     /// The process that runs the guest.
@@ -107,14 +155,14 @@ impl GuestMemory {
         self.pid
     }
 
-    /// Where the RAM begins in that process.
-    pub fn address(&self) -> u64 {
-        self.address
+    /// Where the RAM lies in that process: ascending, each part beginning where the one before it ends in the RAM.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
     }
 
     /// Bytes of RAM, a multiple of [`PAGE_BYTES`].
     pub fn length(&self) -> u64 {
-        self.length
+        self.parts.last().map_or(0, Part::end)
     }
 
     /// Whether the guest writes into the file or into private copies.
@@ -122,10 +170,17 @@ impl GuestMemory {
         self.sharing
     }
 
+    /// Ranges of the RAM that are not of the file any more: the guest gave them back, and they are zeros where it has
+    /// not written since. Ascending and apart from each other.
+    pub fn given_back(&self) -> &[Range<u64>] {
+        &self.given_back
+    }
+
     /// Whether the process found still has its memory. A replaced process of the same id does not count.
     pub fn is_alive(&self) -> bool {
-        // Reading a byte faults in one page of the file at worst. A process that is gone reads as end of file.
-        matches!(self.mem.read_at(&mut [0; 1], self.address), Ok(1))
+        // Asking about a page touches none. A process that is gone reads as end of file.
+        let page = self.parts.first().map_or(0, |part| part.address / PAGE_BYTES);
+        matches!(self.pagemap.read_at(&mut [0; 8], page * 8), Ok(8))
     }
 
     pub(crate) fn pagemap(&self) -> &File {
@@ -136,6 +191,12 @@ impl GuestMemory {
 fn open_directory(pid: u32) -> io::Result<rustix::fd::OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())?)
+}
+
+fn open(pid: u32, process: &rustix::fd::OwnedFd, name: &'static str) -> Result<File, FindError> {
+    rustix::fs::openat(process, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| explain(pid, name, errno.into()))
 }
 
 /// btrfs shows another device number in `maps` than `stat` does, so ask the link that stands for the mapping.
@@ -152,119 +213,9 @@ fn explain(pid: u32, what: &'static str, source: io::Error) -> FindError {
     }
 }
 
-/// One line of `/proc/PID/maps`, without the name at its end.
-#[derive(Debug, PartialEq, Eq)]
-struct Line {
-    addresses: Range<u64>,
-    sharing: Sharing,
-    offset: u64,
-    device: (u32, u32),
-    inode: u64,
-}
-
-impl Line {
-    fn parse(text: &str) -> Option<Line> {
-        let mut fields = text.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let sharing = match fields.next()?.as_bytes() {
-            [_, _, _, b'p'] => Sharing::Private,
-            [_, _, _, b's'] => Sharing::Shared,
-            _ => return None,
-        };
-        let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
-        let (major, minor) = fields.next()?.split_once(':')?;
-        let addresses = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
-        (addresses.start < addresses.end).then_some(Line {
-            addresses,
-            sharing,
-            offset,
-            device: (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?),
-            inode: fields.next()?.parse().ok()?,
-        })
-    }
-}
-
-/// The first place where `length` bytes of the file lie in order at adjacent addresses.
-fn locate(maps: &str, length: u64, mut is_the_file: impl FnMut(&Line) -> bool) -> Option<(u64, Sharing)> {
-    let mut found: Option<(Range<u64>, Sharing)> = None;
-    for line in maps.lines().filter_map(Line::parse) {
-        if !is_the_file(&line) {
-            found = None;
-            continue;
-        }
-        let continues = found.as_ref().is_some_and(|(so_far, sharing)| {
-            line.addresses.start == so_far.end
-                && line.offset == so_far.end - so_far.start
-                && line.sharing == *sharing
-        });
-        found = match found {
-            Some((so_far, sharing)) if continues => Some((so_far.start..line.addresses.end, sharing)),
-            _ if line.offset == 0 => Some((line.addresses, line.sharing)),
-            _ => None,
-        };
-        if let Some((so_far, sharing)) = &found
-            && so_far.end - so_far.start == length
-        {
-            return Some((so_far.start, *sharing));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(maps: &str, length: u64, expected: Option<(u64, Sharing)>) {
-        assert_eq!(locate(maps, length, |line| line.inode == 42), expected, "{maps}");
-    }
-
-    #[test]
-    fn a_mapping_is_found_whole_or_split() {
-        check("1000-3000 rw-p 00000000 fe:00 42 /ram\n", 0x2000, Some((0x1000, Sharing::Private)));
-        check("1000-3000 rw-s 00000000 fe:00 42 /ram\n", 0x2000, Some((0x1000, Sharing::Shared)));
-        check(
-            "1000-2000 rw-p 0 fe:00 42 /ram\n2000-3000 r--p 1000 fe:00 42 /ram\n",
-            0x2000,
-            Some((0x1000, Sharing::Private)),
-        );
-    }
-
-    #[test]
-    fn what_is_not_the_whole_file_is_not_found() {
-        check("", 0x2000, None);
-        check("1000-3000 rw-p 00000000 fe:00 43 /other\n", 0x2000, None);
-        check("1000-2000 rw-p 00000000 fe:00 42 /ram\n", 0x2000, None);
-        check("1000-4000 rw-p 00000000 fe:00 42 /ram\n", 0x2000, None);
-        check("1000-3000 rw-p 00001000 fe:00 42 /ram\n", 0x2000, None);
-        check("1000-2000 rw-p 0 fe:00 42 /ram\n3000-4000 rw-p 1000 fe:00 42 /ram\n", 0x2000, None);
-        check("1000-2000 rw-p 0 fe:00 42 /ram\n2000-3000 rw-p 0 fe:00 42 /ram\n", 0x2000, None);
-        check("1000-2000 rw-p 0 fe:00 42 /ram\n2000-3000 rw-s 1000 fe:00 42 /ram\n", 0x2000, None);
-    }
-
-    #[test]
-    fn a_second_mapping_counts_when_the_first_is_partial() {
-        check(
-            "1000-2000 r--p 0 fe:00 42 /ram\n5000-6000 rw-p 0 fe:00 42 /ram\n6000-7000 rw-p 1000 fe:00 42 /ram\n",
-            0x2000,
-            Some((0x5000, Sharing::Private)),
-        );
-    }
-
-    #[test]
-    fn garbage_lines_are_passed_over() {
-        for text in [
-            "",
-            "x",
-            "1000",
-            "1000-2000",
-            "2000-1000 rw-p 0 0:0 42",
-            "zz-yy rw-p 0 0:0 42",
-            "1-2 rw-x 0 0:0 1",
-        ] {
-            assert_eq!(Line::parse(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn an_ended_process_is_said_to_be_gone() {

@@ -299,7 +299,7 @@ fn length_of(file: &File) -> Result<u64, SumError> {
 }
 
 /// Where a file is not a hole: ascending, apart from each other, within `length`.
-fn data_ranges(file: &File, length: u64) -> io::Result<Vec<Range<u64>>> {
+pub(crate) fn data_ranges(file: &File, length: u64) -> io::Result<Vec<Range<u64>>> {
     let mut ranges = Vec::new();
     let mut at = 0;
     while at < length {
@@ -319,7 +319,7 @@ fn data_ranges(file: &File, length: u64) -> io::Result<Vec<Range<u64>>> {
 }
 
 /// What two ascending lists of ranges have in common.
-fn intersection<T: Ord + Copy>(one: &[Range<T>], other: &[Range<T>]) -> Vec<Range<T>> {
+pub(crate) fn intersection<T: Ord + Copy>(one: &[Range<T>], other: &[Range<T>]) -> Vec<Range<T>> {
     let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
     let mut common = Vec::new();
     while let (Some(left), Some(right)) = (one.peek(), other.peek()) {

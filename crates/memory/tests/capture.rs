@@ -2,7 +2,7 @@
 //!
 //! The other process is this test program again: it maps a file privately, writes what it is told to, says so and
 //! waits. It stands for a paused VMM.
-#![allow(unsafe_code, clippy::unwrap_used)]
+#![allow(unsafe_code, clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -14,6 +14,8 @@ use memory::{CaptureError, GuestMemory, PAGE_BYTES, ScanError, Sharing, WriteOut
 
 const PAGE: usize = PAGE_BYTES as usize;
 const FILE_VARIABLE: &str = "MEMORY_TEST_FILE";
+/// The page with which the second part begins; without it the memory has one part.
+const SPLIT_VARIABLE: &str = "MEMORY_TEST_SPLIT";
 
 /// What the other process does to its memory; one line each on its standard input.
 enum Order {
@@ -25,6 +27,8 @@ enum Order {
     Protect { page: usize },
     /// Asks for huge pages.
     Huge,
+    /// Puts anonymous memory in place of pages, as a VMM does for a guest's balloon.
+    GiveBack { first: usize, pages: usize },
 }
 
 struct OtherProcess {
@@ -35,9 +39,14 @@ struct OtherProcess {
 
 impl OtherProcess {
     fn start(file: &Path) -> OtherProcess {
+        OtherProcess::start_split(file, None)
+    }
+
+    fn start_split(file: &Path, split: Option<usize>) -> OtherProcess {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "other_process", "--ignored", "--nocapture", "--test-threads=1"])
             .env(FILE_VARIABLE, file)
+            .envs(split.map(|page| (SPLIT_VARIABLE, page.to_string())))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -55,6 +64,7 @@ impl OtherProcess {
             Order::Read { first, pages } => format!("read {first} {pages} 0"),
             Order::Protect { page } => format!("protect {page} 0 0"),
             Order::Huge => "huge 0 0 0".to_owned(),
+            Order::GiveBack { first, pages } => format!("give {first} {pages} 0"),
         };
         writeln!(self.orders.as_mut().unwrap(), "{line}").unwrap();
         self.wait_until_done();
@@ -84,22 +94,11 @@ fn pattern(page: usize, seed: u8) -> Vec<u8> {
 #[test]
 #[ignore = "the other process of the tests here; does nothing on its own"]
 fn other_process() {
-    use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+    use rustix::mm::{Advice, MprotectFlags};
     let Some(path) = std::env::var_os(FILE_VARIABLE) else { return };
     let file = File::open(path).unwrap();
-    let length = file.metadata().unwrap().len() as usize;
-    // SAFETY: a fresh private mapping that lives until the process ends.
-    let address = unsafe {
-        rustix::mm::mmap(
-            std::ptr::null_mut(),
-            length,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-            &file,
-            0,
-        )
-    };
-    let address = address.unwrap().cast::<u8>();
+    let split = std::env::var(SPLIT_VARIABLE).ok().map(|page| page.parse().unwrap());
+    let memory = Mapped::new(&file, split);
     println!("DONE");
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
@@ -110,27 +109,84 @@ fn other_process() {
                 for page in number(1)..number(1) + number(2) {
                     let bytes = pattern(page, number(3) as u8);
                     // SAFETY: a page inside the mapping; the tests order none outside of it.
-                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.add(page * PAGE), PAGE) };
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.page(page), PAGE) };
                 }
             }
             "read" => {
                 for page in number(1)..number(1) + number(2) {
                     // SAFETY: as above.
-                    unsafe { address.add(page * PAGE).read_volatile() };
+                    unsafe { memory.page(page).read_volatile() };
                 }
             }
             // SAFETY: one whole page inside the mapping.
             "protect" => unsafe {
-                rustix::mm::mprotect(address.add(number(1) * PAGE).cast(), PAGE, MprotectFlags::READ)
-                    .unwrap();
+                rustix::mm::mprotect(memory.page(number(1)).cast(), PAGE, MprotectFlags::READ).unwrap();
             },
-            // SAFETY: advice about our own mapping.
+            // SAFETY: advice about our own mapping, which has one part in the tests that order this.
             "huge" => unsafe {
-                let _ = rustix::mm::madvise(address.cast(), length, Advice::LinuxHugepage);
+                let _ = rustix::mm::madvise(memory.page(0).cast(), memory.length, Advice::LinuxHugepage);
             },
+            "give" => memory.give_back(number(1), number(2)),
             other => panic!("{other}"),
         }
         println!("DONE");
+    }
+}
+
+/// The memory of the other process, which lives until that ends. Pages that nobody can touch lie around every part.
+struct Mapped {
+    first: *mut u8,
+    second: *mut u8,
+    split: usize,
+    length: usize,
+}
+
+impl Mapped {
+    fn new(file: &File, split: Option<usize>) -> Mapped {
+        use rustix::mm::{MapFlags, ProtFlags};
+        let length = file.metadata().unwrap().len() as usize;
+        let split = split.unwrap_or(length / PAGE);
+        // SAFETY: a fresh mapping that lives until the process ends; the file takes the place of pieces of it.
+        unsafe {
+            let room = rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                length + 3 * PAGE,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE,
+            );
+            let second = room.unwrap().cast::<u8>().add(PAGE);
+            let first = second.add(length - split * PAGE + PAGE);
+            let map = |address: *mut u8, length: usize, offset: usize| {
+                let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+                let protection = ProtFlags::READ | ProtFlags::WRITE;
+                rustix::mm::mmap(address.cast(), length, protection, flags, file, offset as u64).unwrap();
+            };
+            map(first, split * PAGE, 0);
+            if split * PAGE < length {
+                map(second, length - split * PAGE, split * PAGE);
+            }
+            Mapped { first, second, split, length }
+        }
+    }
+
+    fn page(&self, page: usize) -> *mut u8 {
+        // SAFETY: inside the mapping of its part; the tests name no page that is not there.
+        unsafe {
+            match page < self.split {
+                true => self.first.add(page * PAGE),
+                false => self.second.add((page - self.split) * PAGE),
+            }
+        }
+    }
+
+    fn give_back(&self, first: usize, pages: usize) {
+        use rustix::mm::{MapFlags, ProtFlags};
+        for page in first..first + pages {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+            // SAFETY: replaces one whole page of our own mapping, to which nothing refers.
+            unsafe { rustix::mm::mmap_anonymous(self.page(page).cast(), PAGE, protection, flags) }.unwrap();
+        }
     }
 }
 
@@ -162,13 +218,22 @@ impl Files {
 }
 
 fn check(pages: usize, orders: &[Order]) -> memory::Captured {
+    check_split(pages, None, orders)
+}
+
+fn check_split(pages: usize, split: Option<usize>, orders: &[Order]) -> memory::Captured {
     let files = Files::new(pages);
     let mut expected = std::fs::read(&files.base).unwrap();
     let mut touched = vec![false; pages];
-    let mut process = OtherProcess::start(&files.base);
+    let mut process = OtherProcess::start_split(&files.base, split);
     for order in orders {
         process.order(order);
-        if let Order::Fill { first, pages, seed } = *order {
+        let filled = match *order {
+            Order::Fill { first, pages, seed } => Some((first, pages, seed)),
+            Order::GiveBack { first, pages } => Some((first, pages, 0)),
+            _ => None,
+        };
+        if let Some((first, pages, seed)) = filled {
             for page in first..first + pages {
                 expected[page * PAGE..(page + 1) * PAGE].copy_from_slice(&pattern(page, seed));
                 touched[page] = true;
@@ -178,6 +243,9 @@ fn check(pages: usize, orders: &[Order]) -> memory::Captured {
     let memory = GuestMemory::find(process.child.id(), &File::open(&files.base).unwrap()).unwrap();
     assert_eq!(memory.sharing(), Sharing::Private);
     assert_eq!(memory.length(), (pages * PAGE) as u64);
+    let lengths: Vec<u64> = memory.parts().iter().map(|part| part.length / PAGE_BYTES).collect();
+    let expected_lengths = split.map_or(vec![pages], |split| vec![split, pages - split]);
+    assert_eq!(lengths, Vec::from_iter(expected_lengths.into_iter().map(|pages| pages as u64)));
     let captured = capture(&memory, &files.target(), WriteOut::AtOnce).unwrap();
 
     assert!(std::fs::read(&files.target).unwrap() == expected, "the captured bytes differ");
@@ -258,6 +326,63 @@ fn a_mapping_that_was_split_is_one_memory() {
             Order::Protect { page: 105 },
         ],
     );
+}
+
+#[test]
+fn memory_in_two_parts() {
+    let captured = check_split(
+        1000,
+        Some(700),
+        &[
+            Order::Read { first: 0, pages: 900 },
+            Order::Fill { first: 0, pages: 3, seed: 1 },
+            Order::Fill { first: 690, pages: 20, seed: 2 },
+            Order::Fill { first: 999, pages: 1, seed: 3 },
+        ],
+    );
+    assert_eq!(captured.ranges.len(), 3);
+}
+
+#[test]
+fn memory_given_back_is_zero_until_it_is_written() {
+    // With data in every third page of the base, every longer piece replaces some.
+    let orders = [
+        Order::Fill { first: 95, pages: 20, seed: 1 },
+        Order::GiveBack { first: 100, pages: 300 },
+        Order::Fill { first: 200, pages: 5, seed: 2 },
+        Order::Read { first: 220, pages: 5 },
+        Order::GiveBack { first: 500, pages: 1 },
+        Order::GiveBack { first: 510, pages: 2 },
+        Order::GiveBack { first: 0, pages: 30 },
+        Order::GiveBack { first: 980, pages: 20 },
+        Order::Fill { first: 999, pages: 1, seed: 3 },
+    ];
+    check(1000, &orders);
+    check_split(1000, Some(600), &orders);
+}
+
+#[test]
+fn memory_given_back_on_both_sides_of_a_border() {
+    let orders = [Order::GiveBack { first: 580, pages: 50 }, Order::Fill { first: 610, pages: 2, seed: 2 }];
+    check_split(1000, Some(600), &orders);
+    check_split(1000, Some(580), &orders);
+    check_split(1000, Some(630), &orders);
+}
+
+#[test]
+fn what_was_given_back_takes_no_space() {
+    let files = Files::new(1024);
+    let mut process = OtherProcess::start(&files.base);
+    process.order(&Order::GiveBack { first: 1, pages: 1022 });
+    let memory = GuestMemory::find(process.child.id(), &File::open(&files.base).unwrap()).unwrap();
+    assert_eq!(*memory.given_back(), [PAGE_BYTES..1023 * PAGE_BYTES]);
+    let target = files.target();
+    let captured = capture(&memory, &target, WriteOut::Later).unwrap();
+    assert_eq!((captured.bytes, captured.zero_bytes), (1022 * PAGE_BYTES, 1022 * PAGE_BYTES));
+    target.sync_all().unwrap();
+    assert!(target.metadata().unwrap().blocks() * 512 <= 2 * PAGE_BYTES);
+    // Asking did not bring the pages back.
+    assert_eq!(memory.changed().unwrap(), captured.ranges);
 }
 
 #[test]

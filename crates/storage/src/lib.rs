@@ -3,8 +3,10 @@
 //! One process owns a data directory ([`lock`]). In it lies a [`pool`]: a directory whose files can be cloned without
 //! being copied. [`clone`] makes such clones, [`extents`] tells afterwards what two of them still share, and
 //! [`snapshot`] keeps sets of files that are complete or absent whatever happens, [`volume`] file systems that outlive
-//! their users. Nothing here knows what a VM is.
+//! their users. [`blobs`] keeps what is to outlive the host, [`chunks`] what this host needs of it. Nothing here knows what a VM is.
 
+pub mod blobs;
+pub mod chunks;
 pub mod clone;
 pub mod durable;
 pub mod extents;
@@ -17,6 +19,8 @@ mod random;
 pub mod snapshot;
 pub mod volume;
 
+pub use blobs::{BlobAddress, BlobError, BlobKey, Blobs, BlobsConfig};
+pub use chunks::{ChunkCache, fetch_file};
 pub use clone::{CloneError, Cloned, clone_file};
 pub use durable::{Durability, write_file};
 pub use extents::{JointBytes, changed_ranges, unique_bytes};
