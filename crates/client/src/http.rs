@@ -21,7 +21,7 @@ use crate::address::ServerAddress;
 use crate::error::{ClientError, Refusal};
 use crate::tls;
 
-const AGENT: &str = concat!("pandastack-cli/", env!("CARGO_PKG_VERSION"));
+pub(crate) const AGENT: &str = concat!("pandastack-cli/", env!("CARGO_PKG_VERSION"));
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an answer may take to begin. Snapshots of large sandboxes and templates on slow hosts take their time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(300);
@@ -43,10 +43,27 @@ pub fn upload_stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'sta
     StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync()
 }
 
+/// Connections, with and without TLS.
+pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Upload>;
+
+/// No connections yet, but all that is needed to make them.
+pub(crate) fn connections() -> Result<Connections, ClientError> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls::config()?)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    Ok(Client::builder(TokioExecutor::new()).build(connector))
+}
+
 /// Speaks HTTP with one server.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Upload>,
+    client: Connections,
     server: ServerAddress,
     authorization: Option<HeaderValue>,
 }
@@ -63,16 +80,7 @@ pub(crate) struct Ask<'a> {
 
 impl Http {
     pub(crate) fn new(server: ServerAddress, key: Option<&str>) -> Result<Self, ClientError> {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls::config()?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let client = connections()?;
         let authorization = key.map(|key| {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| ClientError::Key)?;
             value.set_sensitive(true);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Knows nothing of configuration files, terminals or exit codes: those are the binary's. Keys go to the server they are for and
-//! nowhere else: nothing is redirected.
+//! nowhere else: nothing is redirected. [`Fetcher`] follows redirects, and has no key: it fetches what is public.
 
 mod address;
 mod api;
@@ -18,6 +18,7 @@ mod contexts;
 mod error;
 mod events;
 mod exec;
+mod fetch;
 mod files;
 mod http;
 mod identity;
@@ -38,6 +39,7 @@ pub use builds::{BuildForm, BuildLog, BuildSource, build_is_over};
 pub use error::{ClientError, Refusal};
 pub use events::{Event, Events};
 pub use exec::{Command, ExecEvent, ExecInput, ExecOutput};
+pub use fetch::{FetchError, Fetched, Fetcher};
 pub use files::Download;
 pub use http::{Bytes, Upload, upload_bytes, upload_stream};
 pub use processes::{ProcessEvent, ProcessOutput};

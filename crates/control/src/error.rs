@@ -194,6 +194,17 @@ impl From<NodeError> for ControlError {
         match &error {
             NodeError::NoSandbox(id) => ControlError::not_found(format!("there is no sandbox {id}")),
             NodeError::NoSnapshot(id) => ControlError::not_found(format!("there is no snapshot {id}")),
+            NodeError::NoArchive(_) => ControlError::new(
+                Kind::Unavailable,
+                "the snapshot is kept in an archive, and this server has none",
+            )
+            .hint("the operator starts the server with the archive")
+            .because(error),
+            NodeError::Archive(_) | NodeError::Fetch(_) => {
+                ControlError::new(Kind::Unavailable, "the snapshot could not be brought from the archive")
+                    .retry_after(capacity)
+                    .because(error)
+            }
             NodeError::Refused { phase, request, .. } => ControlError::conflict(format!(
                 "the sandbox is {} and cannot {}",
                 format!("{phase:?}").to_lowercase(),

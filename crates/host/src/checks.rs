@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::check::Check;
+use crate::probe::KernelTrial;
 use crate::programs::Programs;
 use crate::qemu::{QemuBinary, QemuError};
 
@@ -33,6 +34,8 @@ pub(crate) struct Site<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) data_directory: PathBuf,
     pub(crate) guest_kernel: Option<PathBuf>,
+    /// How it did when it was booted; absent without a usable QEMU.
+    pub(crate) trial: Option<&'a KernelTrial>,
     pub(crate) qemu: Result<&'a QemuBinary, &'a QemuError>,
 }
 

@@ -34,7 +34,7 @@ pub enum Engine {
         /// What executes the guest.
         accel: Accelerator,
     },
-    /// Firecracker, on hardware virtualization.
+    /// Firecracker, on KVM.
     Firecracker,
 }
 
@@ -45,6 +45,8 @@ pub enum EngineSetting {
     /// The best engine that passed its probe.
     #[default]
     Auto,
+    /// QEMU, with the best accelerator that passed its probe.
+    Qemu,
     /// QEMU with KVM, whatever the probe says.
     QemuKvm,
     /// QEMU with TCG, whatever the probe says.
@@ -83,6 +85,8 @@ pub struct EngineChoice {
     pub security_boundary: bool,
     /// True when the probe guest ran under this engine. False means: machines will not start.
     pub works: bool,
+    /// True when KVM here is software virtualization, which runs only kernels built for it.
+    pub pvm: bool,
 }
 
 /// Whether Firecracker could be used on this host.
@@ -101,8 +105,8 @@ pub fn choose(
     probe: Option<&Probe>,
     firecracker: &FirecrackerFound,
 ) -> EngineChoice {
-    let kvm_works = probe.is_some_and(|probe| probe.kvm.passed());
-    let status = firecracker_status(firecracker, finding.kind);
+    let status = firecracker_status(firecracker, finding);
+    let is_pvm = finding.kind == Virtualization::Pvm;
     if setting == EngineSetting::Firecracker || (setting == EngineSetting::Auto && status.available) {
         let forced = setting == EngineSetting::Firecracker;
         let why = if forced { "the engine setting demands it; " } else { "" };
@@ -112,16 +116,17 @@ pub fn choose(
             forced,
             security_boundary: true,
             works: status.available,
+            pvm: is_pvm,
         };
     }
     let (accel, forced) = match setting {
         EngineSetting::QemuKvm => (Accelerator::Kvm, true),
         EngineSetting::QemuTcg => (Accelerator::Tcg, true),
-        EngineSetting::Auto if kvm_works => (Accelerator::Kvm, false),
-        EngineSetting::Auto | EngineSetting::Firecracker => (Accelerator::Tcg, false),
+        EngineSetting::Auto | EngineSetting::Qemu if finding.runs_guests => (Accelerator::Kvm, false),
+        EngineSetting::Auto | EngineSetting::Qemu | EngineSetting::Firecracker => (Accelerator::Tcg, false),
     };
     let boot = probe.map(|probe| match accel {
-        Accelerator::Kvm => &probe.kvm,
+        Accelerator::Kvm => probe.under_kvm(),
         Accelerator::Tcg => &probe.tcg,
     });
     let works = boot.is_some_and(|boot| boot.passed());
@@ -132,10 +137,13 @@ pub fn choose(
     };
     let why = match (forced, accel) {
         (true, _) => "the engine setting demands it".to_owned(),
+        (false, Accelerator::Kvm) if is_pvm => "PVM works".to_owned(),
         (false, Accelerator::Kvm) => "KVM works".to_owned(),
         (false, Accelerator::Tcg) => match finding.kind {
             Virtualization::Pvm => {
-                "KVM here is software virtualization (kvm_pvm) and does not run stock guests".to_owned()
+                let given = probe.is_some_and(|probe| probe.guest_kernel.is_some());
+                let what = if given { "the kernel given" } else { "stock guests" };
+                format!("KVM here is software virtualization (kvm_pvm) and does not run {what}")
             }
             _ => format!("KVM is not used: {}", finding.reason),
         },
@@ -146,34 +154,42 @@ pub fn choose(
         forced,
         security_boundary: accel == Accelerator::Kvm,
         works,
+        pvm: is_pvm && accel == Accelerator::Kvm,
     }
 }
 
 /// Says whether Firecracker could run here.
-pub fn firecracker_status(found: &FirecrackerFound, kind: Virtualization) -> FirecrackerStatus {
-    let hardware = kind == Virtualization::HardwareKvm;
-    let reason = match (found, hardware) {
+pub fn firecracker_status(found: &FirecrackerFound, finding: &Finding) -> FirecrackerStatus {
+    let runs = finding.runs_guests;
+    let works = match (runs, finding.kind) {
+        (true, Virtualization::Pvm) => "PVM works",
+        (true, _) => "hardware KVM works",
+        (false, Virtualization::Pvm) => "PVM does not work",
+        (false, _) => "hardware KVM does not work",
+    };
+    let reason = match (found, runs) {
         (FirecrackerFound::Usable { version }, true) => {
-            format!("Firecracker {version} is there and hardware KVM works")
+            format!("Firecracker {version} is there and {works}")
         }
         (FirecrackerFound::Usable { version }, false) => {
-            format!("Firecracker {version} is there, but hardware KVM does not work")
+            format!("Firecracker {version} is there, but {works}")
         }
         (FirecrackerFound::Unusable { reason }, _) => reason.clone(),
         (FirecrackerFound::Missing, true) => {
-            "hardware KVM works, but there is no firecracker program".to_owned()
+            format!("{works}, but there is no firecracker program; `pandastack setup` installs it")
         }
         (FirecrackerFound::Missing, false) => {
-            "there is no firecracker program, and hardware KVM does not work".to_owned()
+            format!("there is no firecracker program, and {works}")
         }
     };
-    FirecrackerStatus { available: hardware && matches!(found, FirecrackerFound::Usable { .. }), reason }
+    FirecrackerStatus { available: runs && matches!(found, FirecrackerFound::Usable { .. }), reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::tests::{FAILED, PASSED, probe};
+    use crate::probe::BootOutcome;
+    use crate::probe::tests::{FAILED, PASSED, probe, with_kernel};
     use crate::virtualization::classify;
 
     fn check(setting: EngineSetting, probe: &Probe, accel: Accelerator, works: bool) -> EngineChoice {
@@ -196,6 +212,27 @@ mod tests {
         assert!(choice.reason.contains("kvm_pvm"), "{choice:?}");
         check(EngineSetting::QemuKvm, &pvm, Accelerator::Kvm, false);
         check(EngineSetting::Auto, &broken, Accelerator::Tcg, false);
+    }
+
+    #[test]
+    fn a_kernel_that_boots_under_pvm_lets_both_engines_use_it() {
+        let pvm = probe(None, &["kvm", "kvm_pvm"], FAILED, PASSED);
+        let usable = FirecrackerFound::Usable { version: "1.15.1".into() };
+        let good = with_kernel(pvm.clone(), PASSED, BootOutcome::NotTried);
+        let choice = check(EngineSetting::Auto, &good, Accelerator::Kvm, true);
+        assert!(choice.pvm && choice.reason.contains("PVM works"), "{choice:?}");
+        assert!(check(EngineSetting::QemuKvm, &good, Accelerator::Kvm, true).pvm);
+        assert!(!check(EngineSetting::QemuTcg, &good, Accelerator::Tcg, true).pvm);
+        let choice = choose(EngineSetting::Auto, &classify(&good), Some(&good), &usable);
+        assert!(choice.engine == Engine::Firecracker && choice.works && choice.pvm, "{choice:?}");
+
+        let stock = with_kernel(pvm, BootOutcome::Crashed, PASSED);
+        let choice = check(EngineSetting::Auto, &stock, Accelerator::Tcg, true);
+        assert!(!choice.pvm && choice.reason.contains("does not run the kernel given"), "{choice:?}");
+        let choice = check(EngineSetting::QemuKvm, &stock, Accelerator::Kvm, false);
+        assert!(choice.reason.contains("as the kernel did"), "{choice:?}");
+        let choice = choose(EngineSetting::Firecracker, &classify(&stock), Some(&stock), &usable);
+        assert!(!choice.works && choice.reason.contains("PVM does not work"), "{choice:?}");
     }
 
     #[test]
@@ -228,6 +265,11 @@ mod tests {
         assert_eq!(choice.engine, Engine::Qemu { accel: Accelerator::Kvm });
         assert!(chosen(EngineSetting::Firecracker, &hardware, &broken).reason.contains("too old"));
         let choice = chosen(EngineSetting::QemuTcg, &hardware, &usable);
+        assert_eq!(choice.engine, Engine::Qemu { accel: Accelerator::Tcg });
+        let choice = chosen(EngineSetting::Qemu, &hardware, &usable);
+        assert_eq!(choice.engine, Engine::Qemu { accel: Accelerator::Kvm });
+        assert!(choice.works && !choice.forced, "{choice:?}");
+        let choice = chosen(EngineSetting::Qemu, &pvm, &usable);
         assert_eq!(choice.engine, Engine::Qemu { accel: Accelerator::Tcg });
     }
 }

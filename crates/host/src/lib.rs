@@ -26,7 +26,10 @@ pub use engine::{
     firecracker_status,
 };
 pub use facts::{HostFacts, host_facts};
-pub use probe::{Boot, BootOutcome, Deadlines, Freshness, KvmDevice, Probe, ProbeSettings, Probed, probe};
+pub use probe::{
+    Boot, BootOutcome, Deadlines, Freshness, GuestKernel, KernelFile, KernelTrial, KvmDevice, Probe,
+    ProbeSettings, Probed, probe,
+};
 pub use programs::Programs;
 pub use qemu::{QEMU_VERSION_MIN, QemuBinary, QemuError, QemuVersion};
 pub use render::{Style, render_human};

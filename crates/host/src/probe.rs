@@ -1,11 +1,13 @@
 //! Finds out what really runs guests here, by booting one: under KVM and under TCG, each with a deadline.
 //!
 //! A `/dev/kvm` that opens is not a KVM that works, so the device, the loaded modules and the processor's flags are
-//! only written down as facts; the probe guest decides. The result is kept in a file for as long as nothing it
-//! depends on has changed.
+//! only written down as facts; the probe guest decides. A kernel that the operator supplies is booted too: software virtualization may
+//! run it and nothing else. The result is kept in a file for as long as nothing it depends on has changed.
 
 mod boot;
 mod cache;
+mod first_program;
+mod kernel;
 mod rom;
 
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::boot::{Boot, BootOutcome};
+pub use self::kernel::{GuestKernel, KernelFile, KernelTrial};
 use crate::cpu::cpu_identity;
 use crate::engine::Accelerator;
 use crate::facts::{kernel_text, unix_ms};
@@ -35,6 +38,8 @@ pub struct Probe {
     pub kvm: Boot,
     /// The probe guest under TCG.
     pub tcg: Boot,
+    /// The operator's kernel, where one is set.
+    pub guest_kernel: Option<KernelTrial>,
     /// When, in milliseconds since 1970.
     pub probed_at_unix_ms: u64,
 }
@@ -65,6 +70,8 @@ pub struct ProbeSettings {
     pub freshness: Freshness,
     /// How long the guest may take under each accelerator.
     pub deadlines: Deadlines,
+    /// The operator's kernel, if there is one: it is tried too.
+    pub guest_kernel: Option<GuestKernel>,
 }
 
 /// Whether a kept result may answer.
@@ -83,6 +90,10 @@ pub struct Deadlines {
     pub kvm: Duration,
     /// Under TCG: ~0.2 s; the rest is for busy hosts.
     pub tcg: Duration,
+    /// The operator's kernel under KVM: a second or less; what interprets needs minutes.
+    pub kernel_kvm: Duration,
+    /// The operator's kernel under TCG: 5 s; the rest is for busy hosts.
+    pub kernel_tcg: Duration,
 }
 
 /// How often as long as under TCG a guest may take under KVM. On hardware it is quicker; what interprets takes a hundred times as
@@ -101,7 +112,12 @@ impl Deadlines {
 
 impl Default for Deadlines {
     fn default() -> Deadlines {
-        Deadlines { kvm: Duration::from_secs(5), tcg: Duration::from_secs(30) }
+        Deadlines {
+            kvm: Duration::from_secs(5),
+            tcg: Duration::from_secs(30),
+            kernel_kvm: Duration::from_secs(30),
+            kernel_tcg: Duration::from_secs(120),
+        }
     }
 }
 
@@ -114,11 +130,12 @@ pub struct Probed {
     pub from_cache: bool,
 }
 
-/// Probes, or answers from the cache. Blocks: up to both deadlines, usually well under a second.
+/// Probes, or answers from the cache. Blocks: up to all deadlines, usually well under a second, or a few with a kernel.
 pub fn probe(settings: &ProbeSettings) -> Result<Probed, QemuError> {
     let qemu = QemuBinary::identify(&settings.programs.qemu().ok_or(QemuError::Missing)?)?;
     let device = open_device();
-    let key = cache::Key::of(&qemu, &device);
+    let guest_kernel = settings.guest_kernel.as_ref().map(|kernel| KernelFile::of(&kernel.path));
+    let key = cache::Key::of(&qemu, &device, guest_kernel.as_ref());
     if let (Some(path), Freshness::UseCache) = (&settings.cache, settings.freshness) {
         match cache::load(path, &key) {
             Ok(probe) => return Ok(Probed { probe, from_cache: true }),
@@ -131,9 +148,12 @@ pub fn probe(settings: &ProbeSettings) -> Result<Probed, QemuError> {
         KvmDevice::Absent => Boot::not_tried("there is no /dev/kvm"),
         KvmDevice::Refused { reason } => Boot::not_tried(format!("/dev/kvm could not be opened: {reason}")),
     };
+    let guest_kernel =
+        settings.guest_kernel.as_ref().map(|kernel| try_kernel(kernel, &qemu, &device, settings.deadlines));
     let cpu_flag = cpu_identity().ok().and_then(|cpu| cpu.virtualization_flag().map(str::to_owned));
     let probed_at_unix_ms = unix_ms();
-    let probe = Probe { qemu, device, cpu_flag, modules: kvm_modules(), kvm, tcg, probed_at_unix_ms };
+    let modules = kvm_modules();
+    let probe = Probe { qemu, device, cpu_flag, modules, kvm, tcg, guest_kernel, probed_at_unix_ms };
     if let Some(path) = &settings.cache
         && probe.is_conclusive()
         && let Err(error) = cache::store(path, &key, &probe)
@@ -143,12 +163,52 @@ pub fn probe(settings: &ProbeSettings) -> Result<Probed, QemuError> {
     Ok(Probed { probe, from_cache: false })
 }
 
+fn try_kernel(
+    kernel: &GuestKernel,
+    qemu: &QemuBinary,
+    device: &KvmDevice,
+    deadlines: Deadlines,
+) -> KernelTrial {
+    let file = KernelFile::of(&kernel.path);
+    let unpacked = match (kernel.unpack)(&kernel.path) {
+        Ok(unpacked) => unpacked,
+        Err(reason) => {
+            let bad = Boot { outcome: BootOutcome::NotStarted, elapsed_ms: 0, detail: reason };
+            return KernelTrial { file, kvm: bad.clone(), tcg: bad };
+        }
+    };
+    let kvm = match device {
+        KvmDevice::Opens => kernel::boot(&qemu.path, &unpacked, Accelerator::Kvm, deadlines.kernel_kvm),
+        KvmDevice::Absent | KvmDevice::Refused { .. } => {
+            Boot::not_tried("there is no /dev/kvm to try it with")
+        }
+    };
+    let tcg = match kvm.passed() {
+        true => Boot::not_tried("it boots under KVM"),
+        false => kernel::boot(&qemu.path, &unpacked, Accelerator::Tcg, deadlines.kernel_tcg),
+    };
+    KernelTrial { file, kvm, tcg }
+}
+
 impl Probe {
+    /// What came of running a guest under KVM: the operator's kernel decides where the probe guest does not run.
+    pub(crate) fn under_kvm(&self) -> &Boot {
+        match &self.guest_kernel {
+            Some(trial) if !self.kvm.passed() => &trial.kvm,
+            _ => &self.kvm,
+        }
+    }
+
     /// True when trying again would not find anything else until something changes. A processor that could, but did
     /// not, or a QEMU that did not run at all, may only have met a bad moment: such a result is not kept.
     fn is_conclusive(&self) -> bool {
         let kvm_settled = self.kvm.passed() || self.device != KvmDevice::Opens || self.cpu_flag.is_none();
-        self.tcg.passed() && kvm_settled
+        // A kernel that was too slow may do better at another time; one that crashed KVM will not.
+        let kernel_settled = self.guest_kernel.as_ref().is_none_or(|trial| {
+            let crashed = matches!(trial.kvm.outcome, BootOutcome::Crashed | BootOutcome::NotTried);
+            trial.kvm.passed() || (crashed && trial.tcg.passed())
+        });
+        self.tcg.passed() && kvm_settled && kernel_settled
     }
 }
 
@@ -200,8 +260,16 @@ pub(crate) mod tests {
             modules: modules.iter().map(|name| (*name).to_owned()).collect(),
             kvm: boot(kvm),
             tcg: boot(tcg),
+            guest_kernel: None,
             probed_at_unix_ms: 1_700_000_000_000,
         }
+    }
+
+    /// The same on a host whose operator supplied a kernel.
+    pub(crate) fn with_kernel(probe: Probe, kvm: BootOutcome, tcg: BootOutcome) -> Probe {
+        let boot = |outcome| Boot { outcome, elapsed_ms: 700, detail: "as the kernel did".into() };
+        let file = KernelFile { path: "/boot/vmlinux-pvm".into(), size_bytes: 1, modified_ns: 2 };
+        Probe { guest_kernel: Some(KernelTrial { file, kvm: boot(kvm), tcg: boot(tcg) }), ..probe }
     }
 
     #[test]
@@ -219,5 +287,9 @@ pub(crate) mod tests {
         assert!(probe(None, &["kvm_pvm"], FAILED, PASSED).is_conclusive());
         assert!(!probe(Some("vmx"), &[], FAILED, PASSED).is_conclusive(), "may have been a busy moment");
         assert!(!probe(None, &[], FAILED, FAILED).is_conclusive(), "may have been a busy moment");
+        let pvm = |kvm, tcg| with_kernel(probe(None, &["kvm_pvm"], FAILED, PASSED), kvm, tcg).is_conclusive();
+        assert!(pvm(PASSED, BootOutcome::NotTried));
+        assert!(pvm(BootOutcome::Crashed, PASSED));
+        assert!(!pvm(FAILED, PASSED) && !pvm(BootOutcome::Crashed, FAILED), "may have been a busy moment");
     }
 }

@@ -28,7 +28,7 @@ pub fn render_human(report: &Report, style: Style) -> String {
             "Virtualization",
             format!("{}{age}: {}", kind(report.virtualization.kind), report.virtualization.reason),
         ),
-        ("Engine", format!("{}{boundary}{forced}", engine_name(report.engine.engine))),
+        ("Engine", format!("{}{boundary}{forced}", engine_name(&report.engine))),
         ("Firecracker", availability(report)),
     ];
     for (name, value) in facts {
@@ -111,7 +111,7 @@ mod tests {
             generated_at_unix_ms: 1_700_000_000_000,
             ok: false,
             engine: choose(EngineSetting::Auto, &finding, Some(&probe), &FirecrackerFound::Missing),
-            firecracker: firecracker_status(&FirecrackerFound::Missing, finding.kind),
+            firecracker: firecracker_status(&FirecrackerFound::Missing, &finding),
             virtualization: finding,
             probe: Some(probe),
             probe_from_cache: true,
@@ -133,9 +133,9 @@ mod tests {
         let expected = "\
 Host            Debian, Linux 6.18.0
 Processor       2 × unknown processor
-Virtualization  PVM (kept from an earlier probe): /dev/kvm opens, but it is kvm_pvm (software virtualization), the processor shows neither vmx nor svm, and a stock guest did not pass: as the test says. It needs a guest kernel built for PVM, supplied by the operator
+Virtualization  PVM (kept from an earlier probe): /dev/kvm opens, but it is kvm_pvm (software virtualization), the processor shows neither vmx nor svm, and a stock guest did not pass: as the test says. It needs a guest kernel built for PVM (CONFIG_PVM_GUEST=y), which the operator supplies: --kernel FILE (or PANDASTACK_KERNEL)
 Engine          QEMU with TCG (not a security boundary)
-Firecracker     unavailable: there is no firecracker program, and hardware KVM does not work
+Firecracker     unavailable: there is no firecracker program, and PVM does not work
 
 ok        Free disk: 80 GiB
 warning   Free disk: 10 GiB

@@ -11,9 +11,9 @@ use crate::engine::{
     firecracker_status,
 };
 use crate::facts::{HostFacts, host_facts, unix_ms};
-use crate::probe::{Deadlines, Freshness, Probe, ProbeSettings, Probed, probe};
+use crate::probe::{Deadlines, Freshness, GuestKernel, Probe, ProbeSettings, Probed, probe};
 use crate::programs::Programs;
-use crate::virtualization::{Finding, classify};
+use crate::virtualization::{Finding, KERNEL_OPTION, Virtualization, classify};
 
 const ENGINE: Subject = Subject { name: "engine", title: "Engine" };
 
@@ -34,8 +34,8 @@ pub struct Settings {
     pub freshness: Freshness,
     /// How long the probe guest may take.
     pub deadlines: Deadlines,
-    /// The guest kernel that is configured or kept; need not exist yet.
-    pub guest_kernel: Option<PathBuf>,
+    /// The operator's kernel for guests, if there is one.
+    pub guest_kernel: Option<GuestKernel>,
 }
 
 /// All that was found out about the host.
@@ -68,6 +68,7 @@ pub fn examine(settings: &Settings) -> Report {
         cache: settings.probe_cache.clone(),
         freshness: settings.freshness,
         deadlines: settings.deadlines,
+        guest_kernel: settings.guest_kernel.clone(),
     });
     let finding = match &probed {
         Ok(probed) => classify(&probed.probe),
@@ -78,10 +79,11 @@ pub fn examine(settings: &Settings) -> Report {
     let site = Site {
         programs: &settings.programs,
         data_directory: settings.data_directory.clone(),
-        guest_kernel: settings.guest_kernel.clone(),
+        guest_kernel: settings.guest_kernel.as_ref().map(|kernel| kernel.path.clone()),
+        trial: found.and_then(|probe| probe.guest_kernel.as_ref()),
         qemu: probed.as_ref().map(|probed| &probed.probe.qemu),
     };
-    let mut all = vec![engine_check(&engine)];
+    let mut all = vec![engine_check(&engine, &finding)];
     all.extend(checks::run(&site));
     let (probe, probe_from_cache) = match probed {
         Ok(Probed { probe, from_cache }) => (Some(probe), from_cache),
@@ -90,7 +92,7 @@ pub fn examine(settings: &Settings) -> Report {
     Report {
         generated_at_unix_ms: unix_ms(),
         ok: all.iter().all(|check| check.status != Status::Problem),
-        firecracker: firecracker_status(&settings.firecracker, finding.kind),
+        firecracker: firecracker_status(&settings.firecracker, &finding),
         engine,
         virtualization: finding,
         probe,
@@ -101,8 +103,8 @@ pub fn examine(settings: &Settings) -> Report {
 }
 
 /// The choice as a check: does the engine work, and does it wall guests in?
-fn engine_check(choice: &EngineChoice) -> Check {
-    let name = engine_name(choice.engine);
+fn engine_check(choice: &EngineChoice, finding: &Finding) -> Check {
+    let name = engine_name(choice);
     let detail = format!("{name}: {}", choice.reason);
     match (choice.works, choice.forced, choice.security_boundary) {
         (false, true, _) => ENGINE.problem(detail, "set the engine to `auto`"),
@@ -114,16 +116,20 @@ fn engine_check(choice: &EngineChoice) -> Check {
                 "{detail}. It is not a security boundary: run only code you trust, or use a host with hardware \
                  virtualization (bare metal, or a VM with nested virtualization)"
             ),
-            None,
+            (finding.kind == Virtualization::Pvm).then(|| {
+                format!("supply a kernel that was built for this host's PVM (CONFIG_PVM_GUEST=y): {KERNEL_OPTION}")
+            }),
         ),
     }
 }
 
 /// The engine's name for people.
-pub(crate) fn engine_name(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Qemu { accel: Accelerator::Kvm } => "QEMU with KVM",
-        Engine::Qemu { accel: Accelerator::Tcg } => "QEMU with TCG",
-        Engine::Firecracker => "Firecracker",
+pub(crate) fn engine_name(choice: &EngineChoice) -> &'static str {
+    match (choice.engine, choice.pvm) {
+        (Engine::Qemu { accel: Accelerator::Kvm }, false) => "QEMU with KVM",
+        (Engine::Qemu { accel: Accelerator::Kvm }, true) => "QEMU with KVM (PVM)",
+        (Engine::Qemu { accel: Accelerator::Tcg }, _) => "QEMU with TCG",
+        (Engine::Firecracker, false) => "Firecracker",
+        (Engine::Firecracker, true) => "Firecracker (PVM)",
     }
 }

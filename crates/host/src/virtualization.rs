@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::probe::{KvmDevice, Probe};
+use crate::probe::{KernelTrial, KvmDevice, Probe};
 
 /// The kernel module of software virtualization without hardware help.
 const PVM_MODULE: &str = "kvm_pvm";
+/// How the operator supplies a kernel.
+pub(crate) const KERNEL_OPTION: &str = "--kernel FILE (or PANDASTACK_KERNEL)";
 
 /// What kind of virtualization a host has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +15,7 @@ const PVM_MODULE: &str = "kvm_pvm";
 pub enum Virtualization {
     /// The processor's own, proven by a stock guest that ran.
     HardwareKvm,
-    /// Software virtualization: runs at speed only guest kernels built for it, which the operator must supply.
+    /// Software virtualization: runs only guest kernels built for it, which the operator must supply.
     Pvm,
     /// None that works.
     None,
@@ -28,11 +30,13 @@ pub struct Finding {
     pub kind: Virtualization,
     /// Why, for people.
     pub reason: String,
+    /// True when a guest ran under KVM.
+    pub runs_guests: bool,
 }
 
 impl Finding {
     pub(crate) fn not_tried(reason: impl Into<String>) -> Finding {
-        Finding { kind: Virtualization::NotTried, reason: reason.into() }
+        Finding { kind: Virtualization::NotTried, reason: reason.into(), runs_guests: false }
     }
 }
 
@@ -44,12 +48,25 @@ pub fn classify(probe: &Probe) -> Finding {
         Some(flag) => format!("the processor has {flag}"),
         None => "the processor shows neither vmx nor svm".to_owned(),
     };
-    let (kind, reason) = match &probe.device {
-        KvmDevice::Absent => (Virtualization::None, format!("there is no /dev/kvm; {processor}")),
-        KvmDevice::Refused { reason } => {
+    let trial = probe.guest_kernel.as_ref();
+    let ran = trial.filter(|trial| trial.kvm.passed());
+    let (kind, reason) = match (&probe.device, ran) {
+        (KvmDevice::Absent, _) => (Virtualization::None, format!("there is no /dev/kvm; {processor}")),
+        (KvmDevice::Refused { reason }, _) => {
             (Virtualization::None, format!("/dev/kvm could not be opened ({reason}); {processor}"))
         }
-        KvmDevice::Opens => match (probe.kvm.passed(), flag.is_some(), pvm_loaded) {
+        (KvmDevice::Opens, Some(trial)) if !probe.kvm.passed() => {
+            let kind = match flag.is_some() && !pvm_loaded {
+                true => Virtualization::HardwareKvm,
+                false => Virtualization::Pvm,
+            };
+            let (path, time) = (trial.file.path.display(), trial.kvm.elapsed_ms);
+            let reason = format!(
+                "a stock guest does not run under KVM and {processor}, but the kernel {path} boots under it in {time} ms"
+            );
+            (kind, reason)
+        }
+        (KvmDevice::Opens, _) => match (probe.kvm.passed(), flag.is_some(), pvm_loaded) {
             (true, true, _) => {
                 let time = probe.kvm.elapsed_ms;
                 (
@@ -65,8 +82,9 @@ pub fn classify(probe: &Probe) -> Finding {
                 Virtualization::Pvm,
                 format!(
                     "/dev/kvm opens, but it is {PVM_MODULE} (software virtualization), {processor}, and a stock guest \
-                     did not pass: {}. It needs a guest kernel built for PVM, supplied by the operator",
-                    probe.kvm.detail
+                     did not pass: {}. {}",
+                    probe.kvm.detail,
+                    pvm_needs(trial)
                 ),
             ),
             (false, _, false) => (
@@ -75,13 +93,34 @@ pub fn classify(probe: &Probe) -> Finding {
             ),
         },
     };
-    Finding { kind, reason }
+    Finding { kind, reason, runs_guests: probe.under_kvm().passed() }
+}
+
+/// What is missing on a host with software virtualization.
+fn pvm_needs(trial: Option<&KernelTrial>) -> String {
+    let Some(trial) = trial else {
+        return format!(
+            "It needs a guest kernel built for PVM (CONFIG_PVM_GUEST=y), which the operator supplies: {KERNEL_OPTION}"
+        );
+    };
+    let (path, kvm) = (trial.file.path.display(), &trial.kvm.detail);
+    if trial.tcg.passed() {
+        return format!(
+            "The kernel given, {path}, did not boot under it ({kvm}), though it boots under emulation: check that it was built for \
+             PVM (CONFIG_PVM_GUEST=y) and for the version of PVM that this host runs"
+        );
+    }
+    format!(
+        "The kernel given, {path}, did not boot under it ({kvm}), nor under emulation ({}): check that it is a kernel for x86-64 with \
+         CONFIG_PVH, CONFIG_BLK_DEV_INITRD and CONFIG_SERIAL_8250_CONSOLE built in, and for PVM with CONFIG_PVM_GUEST",
+        trial.tcg.detail
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::tests::{FAILED, PASSED, probe};
+    use crate::probe::tests::{FAILED, PASSED, probe, with_kernel};
 
     #[test]
     fn kinds_follow_from_what_the_guest_did() {
@@ -96,6 +135,32 @@ mod tests {
         check(Some("vmx"), &["kvm", "kvm_pvm"], FAILED, Virtualization::Pvm);
         check(None, &["kvm", "kvm_pvm"], PASSED, Virtualization::Pvm);
         check(None, &["kvm"], FAILED, Virtualization::None);
+    }
+
+    #[test]
+    fn a_kernel_of_the_operators_decides_where_stock_guests_do_not_run() {
+        use crate::probe::BootOutcome::{Crashed, NotTried};
+        let pvm = || probe(None, &["kvm", "kvm_pvm"], FAILED, PASSED);
+        let check = |probe: &Probe, runs: bool, words: &[&str]| {
+            let finding = classify(probe);
+            assert_eq!(
+                (finding.kind, finding.runs_guests),
+                (Virtualization::Pvm, runs),
+                "{}",
+                finding.reason
+            );
+            for word in words {
+                assert!(finding.reason.contains(word), "`{word}` is not in {}", finding.reason);
+            }
+        };
+        check(&pvm(), false, &["--kernel FILE", "PANDASTACK_KERNEL", "CONFIG_PVM_GUEST"]);
+        check(&with_kernel(pvm(), PASSED, NotTried), true, &["/boot/vmlinux-pvm boots under it in 700 ms"]);
+        let stock = ["/boot/vmlinux-pvm, did not boot under it (as the kernel did)", "boots under emulation"];
+        check(&with_kernel(pvm(), Crashed, PASSED), false, &stock);
+        check(&with_kernel(pvm(), Crashed, FAILED), false, &["nor under emulation", "CONFIG_BLK_DEV_INITRD"]);
+        let hardware = with_kernel(probe(Some("vmx"), &["kvm_intel"], PASSED, PASSED), Crashed, PASSED);
+        assert_eq!(classify(&hardware).kind, Virtualization::HardwareKvm);
+        assert!(classify(&hardware).runs_guests);
     }
 
     #[test]

@@ -13,6 +13,7 @@ fn settings(cache: Option<&Path>) -> ProbeSettings {
         cache: cache.map(Path::to_owned),
         freshness: Freshness::UseCache,
         deadlines: Deadlines::default(),
+        guest_kernel: None,
     }
 }
 

@@ -61,7 +61,7 @@ fn a_host_without_programs_has_problems_and_each_has_a_fix() {
     let directory = tempfile::tempdir().unwrap();
     let bare = directory.path().join("bin");
     std::fs::create_dir(&bare).unwrap();
-    let programs = Programs { search: vec![bare], qemu: None, firecracker: None };
+    let programs = Programs { search: vec![bare], ..Programs::default() };
     let report = examine(&Settings { programs, ..settings(directory.path()) });
     assert!(!report.ok);
     assert_eq!(report.virtualization.kind, Virtualization::NotTried);

@@ -113,6 +113,13 @@ fn image(entry: &Path, manifest: Manifest<KernelDetails>) -> Result<KernelImage,
     })
 }
 
+/// The uncompressed kernel in a file, which is one already or a bzImage. Blocks.
+pub fn unpack_kernel(file: &Path) -> Result<Vec<u8>, ImageError> {
+    let content = fs::read(file)
+        .map_err(|error| ImageError::io(format!("reading the kernel {}", file.display()), error))?;
+    Ok(bzimage::extract_vmlinux(content)?)
+}
+
 /// Unpacks the kernel file into the staging folder and describes what is there.
 async fn finish(
     staging: &Staging,
@@ -122,7 +129,7 @@ async fn finish(
     staging
         .blocking("unpacking the kernel", move |folder| {
             let failed = |error| ImageError::io("unpacking the kernel", error);
-            let vmlinux = bzimage::extract_vmlinux(fs::read(kernel_file).map_err(failed)?)?;
+            let vmlinux = unpack_kernel(&kernel_file)?;
             let release = bzimage::release(&vmlinux)?;
             fs::write(folder.join(VMLINUX), vmlinux).map_err(failed)?;
             let mut files = vec![(VMLINUX, Content::Plain)];

@@ -32,7 +32,7 @@ pub use elf::ElfError;
 pub use error::ImageError;
 pub use guest_binary::{guest_binary, guest_binary_digest};
 pub use initramfs::Initramfs;
-pub use kernel::{KernelImage, KernelSource};
+pub use kernel::{KernelImage, KernelSource, unpack_kernel};
 pub use modules::ModuleError;
 pub use progress::{Progress, Silent, Stage, Step};
 pub use rootfs::{

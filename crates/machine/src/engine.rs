@@ -4,6 +4,7 @@
 //! it shared, restoring maps it privately and copy-on-write, saving writes what changed over a copy of it. Engines differ in
 //! how, never in what.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use domain::{EngineFingerprint, MachineShape};
+use memory::pages::{PageError, Regions, Trace};
+use memory::stream::ChunkSource;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
@@ -35,8 +38,19 @@ pub trait Engine: Send + Sync + 'static {
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError>;
 
     /// Takes charge again of a machine that an earlier node process started. Refuses when the process is gone or is not the
-    /// one recorded; leaves the machine as it is.
-    async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError>;
+    /// one recorded; leaves the machine as it is. `memory` is what its memory comes from, where the record says that it comes on
+    /// demand.
+    async fn attach(
+        &self,
+        record: &VmRecord,
+        place: &Place,
+        memory: Option<OnDemand>,
+    ) -> Result<Arc<dyn Vm>, AttachError>;
+
+    /// Whether a machine can begin before its memory is here ([`MemoryOrigin::OnDemand`]).
+    fn takes_memory_on_demand(&self) -> bool {
+        false
+    }
 }
 
 /// A machine process that waits for its guest. Dropping it ends the process.
@@ -83,6 +97,11 @@ pub trait Vm: Send + Sync {
 
     /// A connection to the guest's end of the link. One at a time: a second one is served when the first is closed.
     async fn connect_link(&self) -> Result<UnixStream, ControlError>;
+
+    /// What a machine whose memory comes on demand has asked for, in that order; `None` for any other.
+    fn trace(&self) -> Option<Trace> {
+        None
+    }
 
     /// The last lines the guest wrote to its console, for error texts.
     async fn console_tail(&self) -> String;
@@ -134,8 +153,8 @@ pub struct RestorePlan {
     pub place: Place,
     /// Size; the same as when it was saved.
     pub shape: MachineShape,
-    /// Saved memory, readable by everyone who can reach it. Never written: many machines may map it at once.
-    pub memory: File,
+    /// Saved memory.
+    pub memory: MemoryOrigin,
     /// Root disk of that same instant, opened for reading and writing.
     pub disk: File,
     /// Further disks, at most [`VOLUMES_MAX`]. The first ones are those that the saved machine had, in the same order and mode;
@@ -143,6 +162,30 @@ pub struct RestorePlan {
     pub volumes: Vec<VolumeDrive>,
     /// Network interface; present exactly when the saved machine had one.
     pub tap: Option<OwnedFd>,
+}
+
+/// Where the memory of a restored machine comes from.
+#[derive(Debug)]
+pub enum MemoryOrigin {
+    /// A file, readable by everyone who can reach it. Never written: many machines may map it at once.
+    File(File),
+    /// From elsewhere, when the guest first touches it. Only for engines that say so.
+    OnDemand(OnDemand),
+}
+
+/// Memory that is fetched when it is touched.
+#[derive(Clone)]
+pub struct OnDemand {
+    /// Who fetches it. When that fails for good the machine ends and says why.
+    pub source: Arc<dyn ChunkSource>,
+    /// What is fetched ahead of need.
+    pub trace: Trace,
+}
+
+impl fmt::Debug for OnDemand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OnDemand").finish_non_exhaustive()
+    }
 }
 
 /// A disk besides the root disk.
@@ -197,6 +240,16 @@ pub struct Saved {
 pub struct VmRecord {
     /// The process.
     pub process: ProcessIdentity,
+    /// Where its memory lies in it, if that comes on demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_demand: Option<Regions>,
+}
+
+impl VmRecord {
+    /// Of a machine whose memory is a file.
+    pub(crate) fn new(process: ProcessIdentity) -> Self {
+        Self { process, on_demand: None }
+    }
 }
 
 /// What the guest's CPUs do.
@@ -230,6 +283,9 @@ pub enum StartError {
     /// The jail could not be entered.
     #[error("could not jail the machine process")]
     Jail(#[from] crate::jail::JailError),
+    /// The engine needs all of the memory to begin with.
+    #[error("this engine cannot begin before a machine's memory is there")]
+    NotOnDemand,
     /// More volumes than a machine has room for.
     #[error("a machine has room for {VOLUMES_MAX} volumes, not {asked}")]
     TooManyVolumes {
@@ -284,6 +340,9 @@ pub enum ControlError {
         #[source]
         source: io::Error,
     },
+    /// Its memory does not come.
+    #[error("the machine's memory could not be fetched")]
+    Memory(#[source] PageError),
     /// Its memory could not be captured.
     #[error("could not capture the machine's memory")]
     Capture(#[source] Box<dyn std::error::Error + Send + Sync>),

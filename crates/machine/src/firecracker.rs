@@ -7,6 +7,8 @@
 mod api;
 mod link;
 mod machine;
+mod on_demand;
+mod release;
 mod room;
 mod tap;
 mod version;
@@ -23,15 +25,21 @@ use async_trait::async_trait;
 use domain::{EngineFingerprint, MachineShape};
 
 use crate::engine::{
-    AttachError, BootPlan, DriveMode, Engine, Place, Prepared, RestorePlan, StartError, VOLUMES_MAX, Vm,
-    VmRecord, VolumeDrive,
+    AttachError, BootPlan, DriveMode, Engine, MemoryOrigin, OnDemand, Place, Prepared, RestorePlan,
+    StartError, VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
 };
 use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, Room, RootContent, RootError};
 use crate::output;
 use crate::process::VmProcess;
 use crate::waiting::Waiting;
 
-pub use version::{VERSION_MIN, VERSION_NEWEST_TESTED, Version, VersionError, usable_version};
+pub use link::PORT as LINK_PORT;
+pub use machine::{Remembered, remembered};
+pub use release::{RELEASES, Release};
+pub use tap::hand_over as hand_over_tap;
+pub use version::{
+    VERSION_INSTALLED, VERSION_MIN, VERSION_NEWEST_TESTED, Version, VersionError, usable_version,
+};
 use vm::FirecrackerVm;
 
 /// What it opens by name.
@@ -76,6 +84,8 @@ pub enum OpenError {
 pub struct FirecrackerEngine {
     fingerprint: EngineFingerprint,
     root: JailRoot,
+    /// What a machine whose memory comes on demand opens besides; `None` where it could not.
+    fault_device: Option<DeviceNode>,
 }
 
 impl FirecrackerEngine {
@@ -102,7 +112,8 @@ impl FirecrackerEngine {
         fs::create_dir_all(&config.jail_roots).map_err(read(&config.jail_roots))?;
         let root = config.jail_roots.join(format!("firecracker-{}", &digest[..16]));
         let content = RootContent { program: &config.program, data: &[], directories: &[room::NAME, "dev"] };
-        Ok(Self { fingerprint, root: JailRoot::ensure(&root, &content)? })
+        let root = JailRoot::ensure(&root, &content)?;
+        Ok(Self { fingerprint, root, fault_device: on_demand::device() })
     }
 
     fn spawn(
@@ -126,6 +137,10 @@ impl FirecrackerEngine {
             [machine::ROOT].into_iter().chain(machine::WRITABLE).chain(machine::READABLE).collect();
         let control = machine::drive_path(room::CONTROL_SOCKET);
         let arguments = ["--id", &place.name, "--api-sock", &control, "--level", "Error"];
+        let mut devices = DEVICE_NODES.to_vec();
+        if files.memory.is_none() {
+            devices.push(self.fault_device.ok_or(StartError::NotOnDemand)?);
+        }
         let jail = Jail {
             root: &self.root,
             binds,
@@ -134,7 +149,7 @@ impl FirecrackerEngine {
             descriptors: &[],
             output: &output,
             room: Some(Room { name: room::NAME, bytes_max: room::BYTES_MAX, files: &drives }),
-            devices: &DEVICE_NODES,
+            devices: &devices,
             network: network.as_ref().map(AsFd::as_fd),
         };
         let spawned = jail.spawn()?;
@@ -147,7 +162,8 @@ impl FirecrackerEngine {
 /// What a machine's Firecracker is given.
 struct Files<'a> {
     binds: Vec<Bind<'a>>,
-    memory: &'a File,
+    /// `None` when it comes on demand.
+    memory: Option<&'a File>,
     disk: &'a File,
     volumes: &'a [VolumeDrive],
     tap: Option<OwnedFd>,
@@ -161,10 +177,8 @@ impl Files<'_> {
         }
         let action = "use the memory";
         let refuse = |reason: String| Err(StartError::Host { action, source: io::Error::other(reason) });
-        if shape.memory_mib() > machine::MEMORY_MIB_MAX {
-            return refuse(format!("this engine's machines have at most {} MiB", machine::MEMORY_MIB_MAX));
-        }
-        let found = self.memory.metadata().map_err(|source| StartError::Host { action, source })?.len();
+        let Some(memory) = self.memory else { return Ok(()) };
+        let found = memory.metadata().map_err(|source| StartError::Host { action, source })?.len();
         if found != shape.memory_bytes() {
             return refuse(format!("its file has {found} bytes, not {}", shape.memory_bytes()));
         }
@@ -204,26 +218,39 @@ impl Engine for FirecrackerEngine {
             bind(&kernel, "kernel", BindMode::ReadOnly),
             bind(&initramfs, "initramfs", BindMode::ReadOnly),
         ];
-        let files =
-            Files { binds, memory: &plan.memory, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap };
+        let memory = Some(&plan.memory);
+        let files = Files { binds, memory, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap };
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
-        Ok(Arc::new(vm::control_new(process, output).await?.start(&requests).await?))
+        Ok(Arc::new(vm::control_new(process, output, None).await?.start(&requests).await?))
     }
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
-        let memory = Bind { file: &plan.memory, name: "memory", directory: None, mode: BindMode::ReadOnly };
+        let (memory, on_demand) = match &plan.memory {
+            MemoryOrigin::File(file) => (Some(file), None),
+            MemoryOrigin::OnDemand(on_demand) => (None, Some(on_demand.clone())),
+        };
+        let bind = |file| Bind { file, name: "memory", directory: None, mode: BindMode::ReadOnly };
         let files = Files {
-            binds: vec![memory],
-            memory: &plan.memory,
+            binds: memory.map(bind).into_iter().collect(),
+            memory,
             disk: &plan.disk,
             volumes: &plan.volumes,
             tap: plan.tap,
         };
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
-        Ok(Box::new(Waiting::new(vm::control_new(process, output).await?)))
+        Ok(Box::new(Waiting::new(vm::control_new(process, output, on_demand).await?)))
     }
 
-    async fn attach(&self, record: &VmRecord, _place: &Place) -> Result<Arc<dyn Vm>, AttachError> {
-        Ok(Arc::new(FirecrackerVm::attach(record).await?))
+    async fn attach(
+        &self,
+        record: &VmRecord,
+        _place: &Place,
+        memory: Option<OnDemand>,
+    ) -> Result<Arc<dyn Vm>, AttachError> {
+        Ok(Arc::new(FirecrackerVm::attach(record, memory).await?))
+    }
+
+    fn takes_memory_on_demand(&self) -> bool {
+        self.fault_device.is_some()
     }
 }

@@ -16,8 +16,9 @@ pub mod qemu;
 mod waiting;
 
 pub use engine::{
-    AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, MemoryTarget, Place, Prepared, RestorePlan,
-    SaveTarget, Saved, StartError, VOLUMES_MAX, Vm, VmRecord, VmState, VolumeDrive,
+    AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, MemoryOrigin, MemoryTarget, OnDemand,
+    Place, Prepared, RestorePlan, SaveTarget, Saved, StartError, VOLUMES_MAX, Vm, VmRecord, VmState,
+    VolumeDrive,
 };
 pub use memory::WriteOut;
 pub use process::{ProcessIdentity, VmProcess};

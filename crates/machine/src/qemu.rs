@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use domain::EngineFingerprint;
 
 use crate::engine::{
-    AttachError, BootPlan, Engine, Place, Prepared, RestorePlan, StartError, VOLUMES_MAX, Vm, VmRecord,
-    VolumeDrive,
+    AttachError, BootPlan, Engine, MemoryOrigin, OnDemand, Place, Prepared, RestorePlan, StartError,
+    VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
 };
 use crate::jail::{Bind, BindMode, Jail, JailRoot, RootContent, RootError};
 use crate::output;
@@ -209,22 +209,27 @@ impl Engine for QemuEngine {
         let origin = Origin::Boot { kernel_arguments: &arguments };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &origin))?;
-        let record = VmRecord { process: process.identity() };
+        let record = VmRecord::new(process.identity());
         let vm = vm::control_new(process, output, record, plan.place).await?;
         Ok(Arc::new(vm))
     }
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
-        let binds =
-            vec![Bind { file: &plan.memory, name: "memory", directory: None, mode: BindMode::ReadOnly }];
+        let MemoryOrigin::File(memory) = &plan.memory else { return Err(StartError::NotOnDemand) };
+        let binds = vec![Bind { file: memory, name: "memory", directory: None, mode: BindMode::ReadOnly }];
         let files = Files { binds, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap.as_ref() };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
-        let record = VmRecord { process: process.identity() };
+        let record = VmRecord::new(process.identity());
         Ok(Box::new(Waiting::new(vm::control_new(process, output, record, plan.place).await?)))
     }
 
-    async fn attach(&self, record: &VmRecord, place: &Place) -> Result<Arc<dyn Vm>, AttachError> {
+    async fn attach(
+        &self,
+        record: &VmRecord,
+        place: &Place,
+        _memory: Option<OnDemand>,
+    ) -> Result<Arc<dyn Vm>, AttachError> {
         Ok(Arc::new(QemuVm::attach(record, place).await?))
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use memory::pages::PageServer;
 
 use crate::engine::{ControlError, MemoryTarget, Prepared, Saved, StartError, Vm, VmRecord};
 use crate::output;
@@ -36,6 +37,19 @@ pub(crate) fn capture_memory(process: &VmProcess, target: &MemoryTarget) -> Resu
     let memory = memory::GuestMemory::find(pid, &target.base).map_err(|error| failed(error.into()))?;
     let captured =
         memory::capture(&memory, &target.copy, target.write_out).map_err(|error| failed(error.into()))?;
+    Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
+}
+
+/// The same for memory that came on demand: what changed is found by comparing. Blocks.
+pub(crate) fn capture_served(
+    process: &VmProcess,
+    server: &PageServer,
+    target: &MemoryTarget,
+) -> Result<Saved, ControlError> {
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| ControlError::Capture(error);
+    let memory = server.memory(process.identity().pid).map_err(|error| failed(error.into()))?;
+    let captured = memory::capture_compared(&memory, &target.base, &target.copy, target.write_out)
+        .map_err(|error| failed(error.into()))?;
     Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
 }
 

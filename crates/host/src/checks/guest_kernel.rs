@@ -5,25 +5,22 @@ use std::path::Path;
 
 use super::{Site, TRIAL_DEADLINE};
 use crate::check::{Check, Subject};
+use crate::probe::KernelTrial;
 use crate::program::Program;
 
 const GUEST_KERNEL: Subject = Subject { name: "guest_kernel", title: "Kernel for guests" };
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
 pub(super) fn check(site: &Site<'_>) -> Check {
+    if let Some(trial) = site.trial {
+        return tried(trial);
+    }
     if let Some(path) = &site.guest_kernel {
-        match is_kernel(path) {
-            Ok(true) => return GUEST_KERNEL.ok(format!("{} is a kernel", path.display())),
-            Ok(false) => {
-                let detail = format!("{} is not a Linux kernel", path.display());
-                return GUEST_KERNEL.problem(detail, format!("rm {}", path.display()));
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
-                let detail = format!("{} could not be read: {error}", path.display());
-                return GUEST_KERNEL.problem(detail, format!("ls -l {}", path.display()));
-            }
-        }
+        return GUEST_KERNEL.not_tried(match is_kernel(path) {
+            Ok(true) => format!("{} is a kernel; there is no QEMU to boot it with", path.display()),
+            Ok(false) => format!("{} is not a Linux kernel", path.display()),
+            Err(error) => format!("{} could not be read: {error}", path.display()),
+        });
     }
     let Some(apt_cache) = site.programs.find("apt-cache") else {
         return GUEST_KERNEL
@@ -39,6 +36,23 @@ pub(super) fn check(site: &Site<'_>) -> Check {
         },
         Err(error) => GUEST_KERNEL.problem(error.to_string(), "apt-get update"),
     }
+}
+
+/// A kernel of the operator's serves when it boots under what will run guests: KVM where it does, TCG otherwise.
+fn tried(trial: &KernelTrial) -> Check {
+    let path = trial.file.path.display();
+    for (boot, accelerator) in [(&trial.kvm, "KVM"), (&trial.tcg, "TCG")] {
+        if boot.passed() {
+            let time = boot.elapsed_ms;
+            return GUEST_KERNEL
+                .ok(format!("{path} boots to its first program under {accelerator} in {time} ms"));
+        }
+    }
+    GUEST_KERNEL.problem(
+        format!("{path} does not boot under TCG: {}; under KVM: {}", trial.tcg.detail, trial.kvm.detail),
+        "leave out --kernel to have Debian's, or supply a kernel for x86-64 with CONFIG_PVH, CONFIG_BLK_DEV_INITRD and \
+         CONFIG_SERIAL_8250_CONSOLE built in",
+    )
 }
 
 fn candidate(said: &str) -> Option<&str> {

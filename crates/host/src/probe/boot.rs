@@ -59,15 +59,15 @@ impl Boot {
 /// Boots the guest under `accelerator`. QEMU is gone when this returns, and there was never a file on disk.
 pub(crate) fn boot(qemu: &Path, accelerator: Accelerator, deadline: Duration) -> Boot {
     let rom = Rom::new(seed());
-    let firmware = match firmware_file(&rom.image) {
-        Ok(file) => file,
+    let (_held, firmware) = match memory_file(&rom.image) {
+        Ok(made) => made,
         Err(error) => {
             let detail = format!("could not write the probe guest: {error}");
             return Boot { outcome: BootOutcome::NotStarted, elapsed_ms: 0, detail };
         }
     };
     let run = Program::new(qemu, deadline)
-        .args(arguments(accelerator, &firmware))
+        .args(machine(accelerator, "16", &firmware))
         .run(|said, complaints| !matches!(rom.judge(said), Reply::Partial(_)) || gave_up(complaints));
     let finished = match run {
         Ok(finished) => finished,
@@ -104,27 +104,25 @@ fn judge(rom: &Rom, ended: Ended, said: &[u8], complaints: &[u8]) -> (BootOutcom
     }
 }
 
-fn gave_up(complaints: &[u8]) -> bool {
+pub(super) fn gave_up(complaints: &[u8]) -> bool {
     complaints.windows(KVM_GAVE_UP.len()).any(|window| window == KVM_GAVE_UP.as_bytes())
 }
 
 /// The machine the engine uses, reduced to RAM and a serial port.
-fn arguments(accelerator: Accelerator, firmware: &File) -> Vec<String> {
+pub(super) fn machine(accelerator: Accelerator, memory_mib: &str, firmware: &str) -> Vec<String> {
     let processor = match accelerator {
         Accelerator::Kvm => "host",
         Accelerator::Tcg => "max",
     };
-    // QEMU takes a path; ours leads to a file in memory that this process holds open.
-    let firmware = format!("/proc/{}/fd/{}", std::process::id(), firmware.as_raw_fd());
     [
         "-M",
-        "microvm,pic=on,pit=on,rtc=on,isa-serial=on",
+        "microvm,pic=on,pit=on,rtc=on,isa-serial=on,auto-kernel-cmdline=off",
         "-accel",
         accelerator.qemu_name(),
         "-cpu",
         processor,
         "-m",
-        "16",
+        memory_mib,
         "-nodefaults",
         "-no-user-config",
         "-no-reboot",
@@ -133,20 +131,22 @@ fn arguments(accelerator: Accelerator, firmware: &File) -> Vec<String> {
         "-serial",
         "stdio",
         "-bios",
-        &firmware,
+        firmware,
     ]
     .map(str::to_owned)
     .to_vec()
 }
 
-fn firmware_file(image: &[u8]) -> std::io::Result<File> {
+/// A file in memory for QEMU, and its path: QEMU takes paths, and this one leads to a file that this process holds open.
+pub(super) fn memory_file(content: &[u8]) -> std::io::Result<(File, String)> {
     let mut file = File::from(memfd_create("pandastack-probe", MemfdFlags::CLOEXEC)?);
-    file.write_all(image)?;
-    Ok(file)
+    file.write_all(content)?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    Ok((file, path))
 }
 
 /// Different at every boot, so that no earlier answer fits.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 40)
 }

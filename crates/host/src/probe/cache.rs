@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::rom::ROM_VERSION;
-use super::{KvmDevice, Probe, boot_id};
+use super::{KernelFile, KvmDevice, Probe, boot_id};
 use crate::cpu::cpu_identity;
 use crate::facts::kernel_text;
 use crate::qemu::QemuBinary;
@@ -25,6 +25,7 @@ pub(crate) struct Key {
     user_id: u32,
     device: KvmDevice,
     qemu: QemuBinary,
+    guest_kernel: Option<KernelFile>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,7 +46,7 @@ pub(crate) enum LoadError {
 }
 
 impl Key {
-    pub(crate) fn of(qemu: &QemuBinary, device: &KvmDevice) -> Key {
+    pub(crate) fn of(qemu: &QemuBinary, device: &KvmDevice, guest_kernel: Option<&KernelFile>) -> Key {
         let cpu = cpu_identity().ok();
         Key {
             rom_version: ROM_VERSION,
@@ -56,6 +57,7 @@ impl Key {
             user_id: rustix::process::geteuid().as_raw(),
             device: device.clone(),
             qemu: qemu.clone(),
+            guest_kernel: guest_kernel.cloned(),
         }
     }
 }
@@ -91,7 +93,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("deeper/probe.json");
         let probe = probe(None, &["kvm_pvm"], FAILED, PASSED);
-        let key = Key::of(&probe.qemu, &probe.device);
+        let key = Key::of(&probe.qemu, &probe.device, None);
         assert!(matches!(load(&path, &key), Err(LoadError::Read(_))));
         store(&path, &key, &probe).unwrap();
         assert_eq!(load(&path, &key).unwrap(), probe);
@@ -109,6 +111,7 @@ mod tests {
         stale(|key| key.qemu.version_text.push('x'));
         stale(|key| key.qemu.path.push("x"));
         stale(|key| key.device = KvmDevice::Absent);
+        stale(|key| key.guest_kernel = Some(KernelFile::of(Path::new("/nonexistent"))));
         stale(|key| key.rom_version += 1);
     }
 
@@ -117,7 +120,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("probe.json");
         let probe = probe(None, &[], FAILED, PASSED);
-        let key = Key::of(&probe.qemu, &probe.device);
+        let key = Key::of(&probe.qemu, &probe.device, None);
         store(&path, &key, &probe).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for damage in [&whole[..whole.len() / 2], b"", b"\xff\xfe", b"{\"key\":1}"] {

@@ -2,15 +2,21 @@
 //!
 //! A virtio socket does not outlive a save: Firecracker tells the guest, the one that goes on as well as the restored ones, that all
 //! its connections are gone. Our end is silent then (a caller quiesces the link first), so a new connection takes the old one's
-//! place, and neither end of the link notices. Connections are made only while the guest runs: one that the guest finds before it
-//! hears that the old ones are gone would go with them.
+//! place, and neither end of the link notices.
+//!
+//! Connections are made and ended only while the guest runs. Firecracker goes on serving its sockets while the guest is paused: whatever
+//! it hears then it writes into the guest's memory at once. If that falls between the saved devices and the saved memory, whoever is
+//! restored from them has a queue whose two sides disagree, and loses packets. And a connection that the guest finds before it hears
+//! that the old ones are gone would go with them.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{ReadHalf, WriteHalf};
@@ -19,15 +25,16 @@ use tokio::sync::watch;
 use super::room::{LINK_SOCKET, Room};
 
 /// Where the guest listens.
-const PORT: u32 = 1024;
+pub const PORT: u32 = 1024;
 /// How long one try may take. Firecracker gives up after two seconds itself.
 const DIAL_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between tries: a guest that boots has nobody to answer yet.
 const DIAL_PAUSE: Duration = Duration::from_millis(20);
 /// Longest line that answers a try.
 const ANSWER_BYTES_MAX: usize = 32;
-/// What is kept of the first words on a connection, to be said again if it was lost before the guest answered any.
-const FIRST_WORDS_BYTES_MAX: usize = 64 * 1024;
+/// What is kept of the first words on a connection, to be said again if it was lost before the guest answered any. A host that follows
+/// another begins with more than 64 KiB of padding, and says who the guest is to be.
+const FIRST_WORDS_BYTES_MAX: usize = 256 * 1024;
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// What the link must know of its machine.
@@ -51,8 +58,7 @@ pub(super) async fn carry(room: Arc<Room>, mut life: watch::Receiver<Life>, mut 
     // What was said on a connection that was lost before the guest said anything.
     let mut unheard = Vec::new();
     loop {
-        let Ok(saves) = life.wait_for(|life| life.runs).await.map(|life| life.saves) else { return };
-        let Some(mut guest) = dial(&room, &client).await else { return };
+        let Some((mut guest, saves)) = dial(&room, &mut life, &client).await else { return };
         if guest.write_all(&unheard).await.is_err() {
             continue;
         }
@@ -67,12 +73,19 @@ pub(super) async fn carry(room: Arc<Room>, mut life: watch::Receiver<Life>, mut 
             }
         };
         let saved = life.borrow().saves != saves;
-        unheard = match (end, words.take()) {
-            (End::Client, _) => return,
-            (End::Guest, _) if saved => Vec::new(),
-            (End::Guest, Some(words)) => words,
+        let goes_on = match (end, words.take()) {
+            (End::Client, _) => None,
+            (End::Guest, _) if saved => Some(Vec::new()),
+            (End::Guest, Some(words)) => Some(words),
             (End::Guest, None) => return,
         };
+        // The connection is ended when the guest runs, or with everything else.
+        let outcome = life.wait_for(|life| life.runs).await.map(drop);
+        drop(guest);
+        match (outcome, goes_on) {
+            (Ok(()), Some(words)) => unheard = words,
+            _ => return,
+        }
     }
 }
 
@@ -123,16 +136,39 @@ async fn down(mut guest: ReadHalf<'_>, mut client: WriteHalf<'_>, words: &FirstW
     }
 }
 
-/// Tries until the guest answers; `None` when there is nobody left to try for, or no process to try.
-async fn dial(room: &Room, client: &UnixStream) -> Option<UnixStream> {
-    while !has_hung_up(client) {
-        match tokio::time::timeout(DIAL_PATIENCE, try_once(room)).await {
-            Ok(Ok(guest)) => return Some(guest),
+/// Tries until the guest answers; says also how often it had been saved then. `None` when there is nobody left to try for, or no
+/// process to try.
+async fn dial(
+    room: &Room,
+    life: &mut watch::Receiver<Life>,
+    client: &UnixStream,
+) -> Option<(UnixStream, u64)> {
+    loop {
+        let saves = life.wait_for(|life| life.runs).await.ok()?.saves;
+        if has_hung_up(client) {
+            return None;
+        }
+        let mut attempt = pin!(tokio::time::timeout(DIAL_PATIENCE, try_once(room)));
+        let outcome = tokio::select! {
+            outcome = &mut attempt => Some(outcome),
+            () = until_paused(life) => None,
+        };
+        let Some(outcome) = outcome else {
+            // Left as it is until the guest runs; whether it still means something then cannot be told.
+            life.wait_for(|life| life.runs).await.ok()?;
+            continue;
+        };
+        match outcome {
+            Ok(Ok(guest)) => return Some((guest, saves)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => return None,
             Ok(Err(_)) | Err(_) => tokio::time::sleep(DIAL_PAUSE).await,
         }
     }
-    None
+}
+
+async fn until_paused(life: &mut watch::Receiver<Life>) {
+    // Nobody pauses a machine that is let go of; what follows finds that out.
+    let _life = life.wait_for(|life| !life.runs).await;
 }
 
 async fn try_once(room: &Room) -> io::Result<UnixStream> {
@@ -148,9 +184,14 @@ async fn try_once(room: &Room) -> io::Result<UnixStream> {
     if answer.starts_with(b"OK ") { Ok(guest) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
+/// Whether the client is gone.
 fn has_hung_up(client: &UnixStream) -> bool {
     let descriptor = client.as_fd();
     let mut polled = [PollFd::new(&descriptor, PollFlags::empty())];
-    let looked = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    looked.is_err() || polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    // A signal (the end of some machine process is one) interrupts even a look that does not wait; it says nothing about the client.
+    while let Err(Errno::INTR) = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {}
+    polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
+
+#[cfg(test)]
+mod tests;

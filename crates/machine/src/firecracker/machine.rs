@@ -10,8 +10,6 @@ use crate::engine::{DriveMode, VOLUMES_MAX, VolumeDrive};
 
 /// Version of the machine below; snapshots of another one are refused.
 pub(super) const MACHINE: &str = "firecracker-1";
-/// The most memory a machine can have: above it memory lies in two parts, which a save does not know.
-pub(super) const MEMORY_MIB_MAX: u32 = 3072;
 /// Context id of every guest; each has a host of its own to talk to.
 const GUEST_CID: u32 = 3;
 /// Address of the network card until the guest is given its own.
@@ -27,6 +25,23 @@ pub(super) const READABLE: [&str; VOLUMES_MAX] = ["read0", "read1", "read2", "re
 /// The file behind a drive, as Firecracker opens it.
 pub(super) fn drive_path(name: &str) -> String {
     format!("/{}/{name}", room::NAME)
+}
+
+/// What the program opens or makes by name when it loads a snapshot. All of it is the same for every machine.
+#[derive(Debug, Clone)]
+pub struct Remembered {
+    /// The root disk.
+    pub root: String,
+    /// Disks of volumes; those that are not used are empty.
+    pub volumes: Vec<String>,
+    /// The socket that leads to the guest.
+    pub link: String,
+}
+
+/// For whoever loads a snapshot without this engine, to measure what the program needs by itself.
+pub fn remembered() -> Remembered {
+    let volumes = WRITABLE.iter().chain(&READABLE).map(|name| drive_path(name)).collect();
+    Remembered { root: drive_path(ROOT), volumes, link: drive_path(room::LINK_SOCKET) }
 }
 
 /// The drive of a volume.

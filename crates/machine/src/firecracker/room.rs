@@ -6,10 +6,10 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 
 /// Its name in the jail's root.
 pub(super) const NAME: &str = "own";
@@ -19,6 +19,8 @@ pub(super) const BYTES_MAX: u64 = 16 << 20;
 pub(super) const CONTROL_SOCKET: &str = "control.sock";
 /// Where it listens for connections to the guest.
 pub(super) const LINK_SOCKET: &str = "link.sock";
+/// Where it hands over its page faults, to us.
+pub(super) const PAGES_SOCKET: &str = "pages.sock";
 /// Saved devices, while they are read or written.
 pub(super) const DEVICES: &str = "devices";
 
@@ -38,6 +40,12 @@ impl Room {
         Ok(Self { directory })
     }
 
+    /// An ordinary directory in its place.
+    #[cfg(test)]
+    pub(super) fn standing_in(directory: OwnedFd) -> Self {
+        Self { directory }
+    }
+
     /// Connects to a socket in it, and to nothing else that may lie there under that name.
     pub(super) async fn connect(&self, name: &str) -> io::Result<UnixStream> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -47,6 +55,21 @@ impl Room {
             return Err(io::Error::other("there is something else in place of the socket"));
         }
         UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
+    }
+
+    /// Listens at a socket in it, which the process may connect to.
+    pub(super) fn listen(&self, name: &str) -> io::Result<UnixListener> {
+        self.remove(name)?;
+        let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))?;
+        // By the descriptor: whatever else may lie there by now keeps its mode.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = rustix::fs::openat(&self.directory, name, flags, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
+            return Err(io::Error::other("there is something else in place of the socket"));
+        }
+        let mode = std::fs::Permissions::from_mode(0o666);
+        std::fs::set_permissions(format!("/proc/self/fd/{}", socket.as_raw_fd()), mode)?;
+        Ok(listener)
     }
 
     /// Puts saved devices into it.
@@ -72,7 +95,12 @@ impl Room {
 
     /// Removes saved devices, if there are any.
     pub(super) fn remove_devices(&self) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.directory, DEVICES, AtFlags::empty()) {
+        self.remove(DEVICES)
+    }
+
+    /// Removes what has this name, if anything has.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
             Err(error) if error != rustix::io::Errno::NOENT => Err(error.into()),
             _ => Ok(()),
         }

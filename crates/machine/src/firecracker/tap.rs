@@ -15,7 +15,7 @@ pub(super) const NAME: &str = "tap0";
 
 /// Lets go of the tap, so that a process of this user can open it; returns the namespace it lies in. When that namespace is removed
 /// the tap goes with it.
-pub(super) fn hand_over(tap: OwnedFd, uid: u32) -> io::Result<OwnedFd> {
+pub fn hand_over(tap: OwnedFd, uid: u32) -> io::Result<OwnedFd> {
     let call = |request, value: libc::c_ulong| {
         // SAFETY: the descriptor is open for the whole call, and these requests take a number, not a pointer.
         let result = unsafe { libc::ioctl(tap.as_raw_fd(), request, value) };

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use memory::pages::{PageError, Trace};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -14,11 +15,14 @@ use tokio::task::JoinSet;
 use super::api::{Api, Method, PATIENCE};
 use super::link::{self, Life};
 use super::machine::{ROOT, WRITABLE, drive_path};
+use super::on_demand::Pages;
 use super::room::{self, Room};
-use crate::engine::{AttachError, ControlError, Exit, SaveTarget, Saved, StartError, Vm, VmRecord, VmState};
+use crate::engine::{
+    AttachError, ControlError, Exit, OnDemand, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+};
 use crate::output;
 use crate::process::VmProcess;
-use crate::waiting::{Loadable, capture_memory, explain};
+use crate::waiting::{Loadable, capture_memory, capture_served, explain};
 
 /// How long a fresh Firecracker may take to listen; generous, because many may start at once on few cores.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +39,8 @@ pub(super) struct FirecrackerVm {
     process: VmProcess,
     api: Api,
     room: Arc<Room>,
-    record: VmRecord,
+    /// Where its memory comes from, if that comes on demand.
+    pages: Option<Pages>,
     life: watch::Sender<Life>,
     /// Whoever carries bytes of the guest link; they end with this value.
     carriers: Mutex<JoinSet<()>>,
@@ -44,7 +49,11 @@ pub(super) struct FirecrackerVm {
 }
 
 /// Connects to a Firecracker just started; ends it when that fails.
-pub(super) async fn control_new(process: VmProcess, output: File) -> Result<FirecrackerVm, StartError> {
+pub(super) async fn control_new(
+    process: VmProcess,
+    output: File,
+    memory: Option<OnDemand>,
+) -> Result<FirecrackerVm, StartError> {
     let connecting = async {
         loop {
             if let Ok(room) = Room::open(process.identity().pid)
@@ -62,7 +71,10 @@ pub(super) async fn control_new(process: VmProcess, output: File) -> Result<Fire
         _ = process.ended() => Err(ControlError::Ended),
     };
     match connected {
-        Ok(room) => Ok(FirecrackerVm::new(process, room, Some(output), VmState::Paused)),
+        Ok(room) => {
+            let pages = memory.map(Pages::new);
+            Ok(FirecrackerVm::new(process, room, pages, Some(output), VmState::Paused))
+        }
         Err(error) => {
             process.kill().await;
             Err(explain(error, Some(&output)))
@@ -71,10 +83,16 @@ pub(super) async fn control_new(process: VmProcess, output: File) -> Result<Fire
 }
 
 impl FirecrackerVm {
-    fn new(process: VmProcess, room: Room, output: Option<File>, state: VmState) -> Self {
+    fn new(
+        process: VmProcess,
+        room: Room,
+        pages: Option<Pages>,
+        output: Option<File>,
+        state: VmState,
+    ) -> Self {
         let room = Arc::new(room);
         Self {
-            record: VmRecord { process: process.identity() },
+            pages,
             api: Api::new(Arc::clone(&room)),
             life: watch::Sender::new(Life { runs: state == VmState::Running, saves: 0 }),
             carriers: Mutex::new(JoinSet::new()),
@@ -84,7 +102,7 @@ impl FirecrackerVm {
         }
     }
 
-    pub(super) async fn attach(record: &VmRecord) -> Result<Self, AttachError> {
+    pub(super) async fn attach(record: &VmRecord, memory: Option<OnDemand>) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
         let process = VmProcess::open(record.process).map_err(watch)?.ok_or(AttachError::Gone)?;
         let room = Room::open(record.process.pid)
@@ -93,7 +111,15 @@ impl FirecrackerVm {
         if !process.is_alive() {
             return Err(AttachError::Gone);
         }
-        let vm = Self::new(process, room, None, VmState::Paused);
+        let pages = match (&record.on_demand, memory) {
+            (Some(regions), Some(memory)) => Some(Pages::take_over(&process, regions, memory)?),
+            (Some(_), None) => {
+                let source = io::Error::other("nobody says where it comes from");
+                return Err(ControlError::Host { action: "fetch the machine's memory", source }.into());
+            }
+            (None, _) => None,
+        };
+        let vm = Self::new(process, room, pages, None, VmState::Paused);
         let runs = vm.state().await? == VmState::Running;
         vm.life.send_modify(|life| life.runs = runs);
         Ok(vm)
@@ -112,12 +138,21 @@ impl FirecrackerVm {
     }
 
     async fn change_state(&self, command: &'static str, wanted: VmState) -> Result<(), ControlError> {
-        if self.state().await? != wanted {
-            let state = if wanted == VmState::Running { "Resumed" } else { "Paused" };
-            self.api.call(command, Method::Patch, "/vm", Some(&json!({ "state": state })), PATIENCE).await?;
-        }
-        self.life.send_modify(|life| life.runs = wanted == VmState::Running);
-        Ok(())
+        // Whoever carries the link is still from before the guest is, and moves only after it does.
+        let before = self.life.borrow().runs;
+        self.life.send_modify(|life| life.runs &= wanted == VmState::Running);
+        let changed = async {
+            if self.state().await? != wanted {
+                let state = if wanted == VmState::Running { "Resumed" } else { "Paused" };
+                let request = json!({ "state": state });
+                self.api.call(command, Method::Patch, "/vm", Some(&request), PATIENCE).await?;
+            }
+            Ok(())
+        };
+        let changed = changed.await;
+        let runs = if changed.is_ok() { wanted == VmState::Running } else { before };
+        self.life.send_modify(|life| life.runs = runs);
+        changed
     }
 
     /// The file behind a disk has its size already: what counts is that the device looks at it and tells the guest.
@@ -152,7 +187,8 @@ impl FirecrackerVm {
 #[async_trait]
 impl Vm for FirecrackerVm {
     fn record(&self) -> VmRecord {
-        self.record.clone()
+        let on_demand = self.pages.as_ref().and_then(Pages::regions);
+        VmRecord { process: self.process.identity(), on_demand }
     }
 
     async fn state(&self) -> Result<VmState, ControlError> {
@@ -189,7 +225,12 @@ impl Vm for FirecrackerVm {
         self.save_devices(target.memory.is_some(), &target.devices).await?;
         match &target.memory {
             None => Ok(Saved::default()),
-            Some(memory) => tokio::task::block_in_place(|| capture_memory(&self.process, memory)),
+            Some(memory) => {
+                tokio::task::block_in_place(|| match self.pages.as_ref().and_then(Pages::server) {
+                    Some(server) => capture_served(&self.process, server, memory),
+                    None => capture_memory(&self.process, memory),
+                })
+            }
         }
     }
 
@@ -207,7 +248,24 @@ impl Vm for FirecrackerVm {
     }
 
     async fn exited(&self) -> Exit {
-        Exit { reason: self.process.ended().await }
+        let unfetched = |error: PageError| match error {
+            PageError::Fetch(error) => format!("its memory could not be fetched: {error}"),
+            error => format!("its memory could not be fetched: {error}"),
+        };
+        let Some(pages) = &self.pages else { return Exit { reason: self.process.ended().await } };
+        let reason = tokio::select! {
+            ended = self.process.ended() => pages.failure().await.map_or(ended, unfetched),
+            error = pages.failed() => {
+                // Its guest would wait for ever.
+                self.process.kill().await;
+                unfetched(error)
+            }
+        };
+        Exit { reason }
+    }
+
+    fn trace(&self) -> Option<Trace> {
+        self.pages.as_ref().and_then(Pages::trace)
     }
 
     async fn kill(&self) {
@@ -229,12 +287,20 @@ impl Loadable for FirecrackerVm {
         let host = |action| move |source: io::Error| ControlError::Host { action, source };
         tokio::task::block_in_place(|| self.room.put_devices(&devices))
             .map_err(host("hand over saved devices"))?;
+        let backend = match &self.pages {
+            None => json!({ "backend_path": "/memory", "backend_type": "File" }),
+            Some(_) => json!({ "backend_path": drive_path(room::PAGES_SOCKET), "backend_type": "Uffd" }),
+        };
         let request = json!({
             "snapshot_path": drive_path(room::DEVICES),
-            "mem_backend": { "backend_path": "/memory", "backend_type": "File" },
+            "mem_backend": backend,
             "resume_vm": false,
         });
-        self.api.call("load", Method::Put, "/snapshot/load", Some(&request), STATE_PATIENCE).await?;
+        let loading = self.api.call("load", Method::Put, "/snapshot/load", Some(&request), STATE_PATIENCE);
+        match &self.pages {
+            None => loading.await?,
+            Some(pages) => pages.serve_while(&self.room, loading).await?,
+        };
         self.room.remove_devices().map_err(host("remove saved devices"))
     }
 }
