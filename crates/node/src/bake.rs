@@ -286,24 +286,3 @@ pub(crate) fn random_name() -> Result<String, NodeError> {
     let bytes: [u8; 8] = random().map_err(NodeError::host("make a name"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
-
-/// One turn per template, so that concurrent first uses wait for one bake.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    turns: std::sync::Mutex<std::collections::HashMap<TemplateName, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-impl Turns {
-    fn turn(&self, name: &TemplateName) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Arc::clone(turns.entry(name.clone()).or_default())
-    }
-
-    /// Forgets a template that is gone, unless somebody waits for it.
-    fn forget(&self, name: &TemplateName) {
-        let mut turns = self.turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if turns.get(name).is_some_and(|turn| Arc::strong_count(turn) == 1) {
-            turns.remove(name);
-        }
-    }
-}

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use image::Authorities;
+use image::{Authorities, KernelSource};
 use network::{AddressPool, Uplink};
 use storage::PoolSize;
 
+use crate::archive::ArchiveConfig;
 use crate::name_servers::NameServers;
 
 /// Settings of a node. [`NodeConfig::new`] gives the usual ones.
@@ -24,6 +25,10 @@ pub struct NodeConfig {
     pub name_servers: NameServers,
     /// Where certificate authorities are that guests trust besides the public ones. `None`: they trust the public ones only.
     pub authorities: Option<PathBuf>,
+    /// Where the snapshots that users keep lie besides this host. `None`: nowhere.
+    pub archive: Option<ArchiveConfig>,
+    /// The kernel that guests boot. Templates baked with another one are baked anew.
+    pub kernel: KernelSource,
     /// Networks made ahead of need.
     pub networks_prepared: u32,
     /// Machine processes without a guest kept ready for each template in use.
@@ -47,6 +52,8 @@ impl NodeConfig {
             uplink: Uplink::None,
             name_servers: NameServers::Host,
             authorities: Some(Authorities::HOST_FOLDER.into()),
+            archive: None,
+            kernel: KernelSource::default(),
             networks_prepared: 4,
             machines_waiting: 2,
             concurrent_restores: cores + 1,

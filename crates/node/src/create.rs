@@ -9,13 +9,14 @@ use network::Policy;
 use storage::Durability;
 use tracing::info_span;
 
+use crate::archive;
 use crate::berth::Berth;
 use crate::driver::{self, Running, Sandbox};
 use crate::error::NodeError;
 use crate::node::Shared;
 use crate::record::SandboxRecord;
 use crate::restore::{self, LiveMachine, ReadyMachine, RestoreTimings, make_ready, restore};
-use crate::snapshots::{DISK, Pin};
+use crate::snapshots::Pin;
 use crate::step::Step;
 use crate::volumes::{AttachMode, VolumeAttachment, VolumeRead};
 use crate::waiting;
@@ -39,6 +40,8 @@ pub(crate) async fn make(
 ) -> Result<(Sandbox, RestoreTimings), NodeError> {
     let NewSandbox { id, pin, volumes, network, disk_bytes } = new;
     pin.about().fingerprint.fits(shared.engine.fingerprint())?;
+    // Not in anybody's way: it may take long.
+    let pin = archive::bring(shared, pin).await?;
     let _turn = shared.restore_turn().await?;
     tokio::task::block_in_place(|| shared.snapshots.verify(&pin))?;
     let mut timings = RestoreTimings::default();
@@ -63,8 +66,9 @@ pub(crate) async fn make(
 
 /// The size to grow the root disk to, unless it has it.
 fn grown_disk(pin: &Pin, wanted: u64) -> Result<Option<u64>, NodeError> {
-    let there =
-        std::fs::metadata(pin.path(DISK)?).map_err(NodeError::host("look at a snapshot's disk"))?.len();
+    let there = std::fs::metadata(archive::disk_of(pin)?)
+        .map_err(NodeError::host("look at a snapshot's disk"))?
+        .len();
     match wanted {
         _ if wanted < there => Err(NodeError::DiskTooSmall { wanted, there }),
         _ => Ok((wanted > there).then_some(wanted)),
@@ -111,6 +115,7 @@ async fn make_with_volumes(
     if waiting::is_worth_it(&about.purpose) && shared.config.machines_waiting > 0 {
         shared.waiting.want(pin.id());
     }
+    archive::keep_trace(shared, &pin, &live.vm);
     let running = Running { vm: live.vm, link: Some(live.link), berth, pin: Some(pin) };
     let sandbox = driver::spawn(shared, record, Some(running));
     shared.remember(sandbox.clone());
@@ -144,7 +149,9 @@ async fn settle_somewhere(
         Step::since(started, info_span!("machine.prepare", otel.kind = "internal", waiting = false));
     let aside = shared.paths.waiting().join(record.id.as_str());
     let volumes = shared.volumes.drives(&record.volumes)?;
-    let ready = make_ready(&*shared.engine, &shared.network, &shared.names, pin, &aside, volumes).await?;
+    let memory = archive::memory_of(shared, &pin)?;
+    let ready =
+        make_ready(&*shared.engine, &shared.network, &shared.names, pin, memory, &aside, volumes).await?;
     settle(shared, record, ready, prepare, timings).await
 }
 

@@ -15,6 +15,7 @@ use network::Policy;
 use storage::Durability;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::archive;
 use crate::berth::Berth;
 use crate::error::NodeError;
 use crate::hibernation;
@@ -439,6 +440,15 @@ impl Driver {
             let id = &self.record.id;
             tracing::debug!(sandbox.id = %id, %error, "the guest of sandbox {id} does not answer; the next request tries again");
         }
+    }
+
+    /// A machine whose memory comes from the archive is saved over all of that memory, so it must be here.
+    async fn bring_base(&mut self) -> Result<(), NodeError> {
+        let pin = self.running.as_mut().and_then(|running| running.pin.as_mut());
+        if let Some(pin) = pin.filter(|pin| pin.is_elsewhere()) {
+            *pin = archive::land(&self.shared, pin).await?;
+        }
+        Ok(())
     }
 
     fn memory_source(&self) -> Result<MemorySource, NodeError> {

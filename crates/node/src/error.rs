@@ -4,6 +4,8 @@ use domain::lifecycle::{Phase, Request};
 use domain::{Mismatch, SandboxId, SnapshotId, TemplateName, VolumeId};
 use guest_link::client::{CallError, LinkError};
 use machine::{ControlError, StartError};
+use memory::stream::FetchError;
+use storage::blobs::BlobError;
 use storage::{CloneError, LockError, PoolError, SnapshotError, VolumeError};
 
 /// Why a request to a node failed. Nothing is left behind, and nothing that was there is lost, unless a variant says so.
@@ -18,6 +20,15 @@ pub enum NodeError {
     /// There is no such snapshot.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),
+    /// The snapshot is not on this host, and there is no archive to bring it from.
+    #[error("snapshot {0} is kept in an archive, and this node has none")]
+    NoArchive(SnapshotId),
+    /// The archive does not do what it is asked.
+    #[error("the archive could not be used")]
+    Archive(#[from] BlobError),
+    /// A part of a snapshot did not come from the archive.
+    #[error("the snapshot could not be brought from the archive")]
+    Fetch(#[from] FetchError),
     /// There is no such volume.
     #[error("there is no volume {0}")]
     NoVolume(VolumeId),
@@ -320,6 +331,9 @@ pub enum OpenError {
     /// Snapshots cannot be read.
     #[error("could not open the snapshots")]
     Snapshots(#[from] SnapshotError),
+    /// The archive cannot be used.
+    #[error("could not open the archive of snapshots")]
+    Archive(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Volumes cannot be kept.
     #[error("could not open the volumes")]
     Volumes(#[from] VolumeError),

@@ -5,6 +5,7 @@
 //! doing is written down before it is done ([`record`]), so that the next process can find out what was under way
 //! ([`recovery`]). The engine, and nothing else, differs between hosts.
 
+mod archive;
 mod bake;
 mod berth;
 mod catalogue;
@@ -29,10 +30,12 @@ mod snapshots;
 mod stamp;
 mod step;
 mod sweep;
+mod turns;
 mod volumes;
 mod waiting;
 mod workshop;
 
+pub use archive::ArchiveConfig;
 pub use bake::{BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand};
 pub use config::NodeConfig;
 pub use driver::{Sandbox, SandboxState};
@@ -42,7 +45,7 @@ pub use node::{CreateFrom, CreateRequest, Forked, Node, NodeStats};
 pub use record::SandboxRecord;
 pub use restore::RestoreTimings;
 pub use save::SaveTimings;
-pub use snapshots::{About, Purpose, SnapshotInfo};
+pub use snapshots::{About, Purpose, SnapshotInfo, SnapshotPlace};
 pub use volumes::{
     AttachMode, VOLUME_MIB_MAX, VOLUME_MIB_MIN, VolumeAttachment, VolumeInfo, VolumeRead, Volumes,
 };

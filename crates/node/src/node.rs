@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, info_span};
 
-use crate::bake::{self, BakeProgress, BootFiles, BuiltTemplate, Turns};
+use crate::archive::{self, Archive};
+use crate::bake::{self, BakeProgress, BootFiles, BuiltTemplate};
 use crate::berth::Names;
 use crate::config::NodeConfig;
 use crate::create::{self, NewSandbox};
@@ -28,6 +29,7 @@ use crate::paths::{BUILDS_STAGING, Paths, remove_directory};
 use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
 use crate::snapshots::{Purpose, SnapshotInfo, Snapshots};
+use crate::turns::Turns;
 use crate::volumes::{VolumeAttachment, VolumeClaims, Volumes};
 use crate::waiting::{self, Waiting};
 use crate::{recovery, sweep};
@@ -100,7 +102,8 @@ pub(crate) struct Shared {
     pub(crate) paths: Paths,
     pub(crate) names: Names,
     pub(crate) waiting: Waiting,
-    pub(crate) bakes: Turns,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) bakes: Turns<TemplateName>,
     pub(crate) boot_files: tokio::sync::Mutex<Option<BootFiles>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
@@ -199,7 +202,9 @@ impl Node {
         for broken in &report.broken {
             tracing::warn!(?broken, "a sandbox's network is not whole");
         }
-        let snapshots = Snapshots::open(paths.snapshots())?;
+        let snapshots = Snapshots::open(paths.snapshots(), paths.archived())?;
+        let archive =
+            config.archive.as_ref().map(|archive| Archive::open(archive, &paths.chunks())).transpose()?;
         let volumes = VolumeClaims::new(VolumeStore::open(&paths.volumes())?);
         let images =
             ImageStore::open(paths.images()).await.map_err(|error| OpenError::Images(Box::new(error)))?;
@@ -216,6 +221,7 @@ impl Node {
             paths,
             names,
             waiting: Waiting::default(),
+            archive,
             bakes: Turns::default(),
             boot_files: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
@@ -231,6 +237,7 @@ impl Node {
         }
         shared.snapshots.collect();
         shared.tasks.spawn(waiting::keep_ready(Arc::clone(&shared)));
+        shared.tasks.spawn(archive::keep(Arc::clone(&shared)));
         Ok(Self { shared })
     }
 

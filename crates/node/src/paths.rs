@@ -33,6 +33,16 @@ impl Paths {
         self.pool.join("snapshots")
     }
 
+    /// What leads to snapshots in the archive.
+    pub(crate) fn archived(&self) -> PathBuf {
+        self.pool.join("archived")
+    }
+
+    /// Parts of snapshots that came from the archive.
+    pub(crate) fn chunks(&self) -> PathBuf {
+        self.pool.join("chunks")
+    }
+
     pub(crate) fn volumes(&self) -> PathBuf {
         self.pool.join("volumes")
     }

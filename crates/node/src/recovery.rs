@@ -13,6 +13,7 @@ use machine::{Vm, VmProcess, VmState};
 use network::Slot;
 use storage::Durability;
 
+use crate::archive;
 use crate::berth::Berth;
 use crate::driver::{self, Running, reopen};
 use crate::error::NodeError;
@@ -137,7 +138,12 @@ async fn attach(
         MemoryBase::Own(_) | MemoryBase::Booted(_) => None,
     };
     let place = shared.names.place(&directory, slot);
-    let vm = shared.engine.attach(vm_record, &place).await.map_err(|error| match error {
+    // Its memory comes from the archive, whether or not the snapshot has been brought here since.
+    let on_demand = match (&vm_record.on_demand, &record.memory) {
+        (Some(_), MemoryBase::Snapshot(id)) => Some(archive::on_demand(shared, id)?),
+        _ => None,
+    };
+    let vm = shared.engine.attach(vm_record, &place, on_demand).await.map_err(|error| match error {
         machine::AttachError::Gone => NodeError::Damaged { what: "its machine process is gone".to_owned() },
         machine::AttachError::Control(error) => error.into(),
     })?;

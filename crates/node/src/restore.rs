@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 use domain::SandboxId;
 use guest_link::client::{Link, Opening};
 use guest_link::message::{Identity, NetworkPast};
-use machine::{Engine, Prepared, RestorePlan, Vm, VolumeDrive};
+use machine::{Engine, MemoryOrigin, Prepared, RestorePlan, Vm, VolumeDrive};
 use network::{Policy, Slot};
 use serde::Serialize;
 use storage::clone_file;
 use tracing::info_span;
 
+use crate::archive;
 use crate::berth::{Berth, Names, open_disk};
 use crate::error::NodeError;
 use crate::identity::{Who, identity};
@@ -63,17 +64,18 @@ pub(crate) async fn make_ready(
     network: &network::Network,
     names: &Names,
     pin: Pin,
+    memory: MemoryOrigin,
     directory: &Path,
     volumes: Vec<VolumeDrive>,
 ) -> Result<ReadyMachine, NodeError> {
     let mut berth = Berth::take(network, directory.to_owned()).await?;
     let prepared = async {
         let disk_path = directory.join(DISK);
-        let (disk, _) = clone_file(&pin.path(DISK)?, &disk_path)?;
+        let (disk, _) = clone_file(&archive::disk_of(&pin)?, &disk_path)?;
         let plan = RestorePlan {
             place: names.place(directory, berth.slot),
             shape: pin.about().shape,
-            memory: open_memory(&pin)?,
+            memory,
             disk,
             volumes,
             tap: berth.tap.take(),
@@ -89,7 +91,8 @@ pub(crate) async fn make_ready(
     }
 }
 
-fn open_memory(pin: &Pin) -> Result<File, NodeError> {
+/// The memory of a snapshot whose files are here.
+pub(crate) fn open_memory(pin: &Pin) -> Result<File, NodeError> {
     File::open(pin.path(MEMORY)?).map_err(NodeError::host("open a snapshot's memory"))
 }
 
@@ -105,7 +108,7 @@ pub(crate) async fn prepare_own(
     let plan = RestorePlan {
         place: names.place(&berth.directory, berth.slot),
         shape,
-        memory: File::open(memory).map_err(NodeError::host("open the saved memory"))?,
+        memory: MemoryOrigin::File(File::open(memory).map_err(NodeError::host("open the saved memory"))?),
         disk: open_disk(&berth.directory.join(DISK))?,
         volumes,
         tap: berth.tap.take(),

@@ -3,6 +3,13 @@
 //! Each snapshot's files are whole: they share blocks with others in the file system, not references we would have to count. The
 //! one thing that ties a snapshot down is a machine that maps its memory. So a snapshot that was deleted, or that exists only for
 //! the children of a fork, stays hidden on disk until the last such machine is gone.
+//!
+//! A snapshot may also lie in an archive ([`crate::archive`]), besides its files here or in their place. Then a second directory
+//! holds what leads there: which bytes of the archive are which part of memory and disk. It is written when all of them are there.
+
+mod about;
+mod archived;
+mod verified;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,91 +17,98 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use domain::{EngineFingerprint, MachineShape, SandboxId, SnapshotId, TemplateName};
-use memory::{Sums, What};
-use serde::{Deserialize, Serialize};
+use domain::{EngineFingerprint, SnapshotId, TemplateName};
+use memory::Sums;
 use storage::snapshot::SnapshotStore;
-use storage::{Durability, Snapshot, Staged, write_file};
+use storage::{Durability, Snapshot, SnapshotError, Staged, write_file};
+use tokio::sync::Notify;
 
 use crate::error::NodeError;
 use crate::record::unix_ms;
-use crate::stamp::Stamp;
-use crate::volumes::VolumeRead;
+
+pub(crate) use about::about;
+pub use about::{About, Purpose, SnapshotInfo, SnapshotPlace};
 
 pub(crate) const MEMORY: &str = "memory";
 pub(crate) const MEMORY_SUMS: &str = "memory.sums";
 pub(crate) const DISK: &str = "disk";
 pub(crate) const DISK_SUMS: &str = "disk.sums";
 pub(crate) const DEVICES: &str = "devices";
-/// Beside the manifest, not part of it: that the files were verified, and that the snapshot was deleted.
-const VERIFIED: &str = "verified.json";
+/// Which bytes of the archive are which of the memory and the disk.
+pub(crate) const MEMORY_INDEX: &str = "memory.index";
+pub(crate) const DISK_INDEX: &str = "disk.index";
+/// Beside the manifest, not part of it: that the snapshot was deleted.
 const DELETED: &str = "deleted";
 
-/// What a snapshot is of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
-    /// Why it exists.
-    pub purpose: Purpose,
-    /// The template it descends from.
-    pub template: TemplateName,
-    /// The snapshot its machine was made from; none for a template.
-    pub parent: Option<SnapshotId>,
-    /// The sandbox it was taken of; none for a template.
-    pub sandbox: Option<SandboxId>,
-    /// What it can be resumed with.
-    pub fingerprint: EngineFingerprint,
-    /// Size of the machine.
-    pub shape: MachineShape,
-    /// Volumes that its guest was reading, in the guest's order.
-    #[serde(default)]
-    pub volumes: Vec<VolumeRead>,
-    /// Bytes of memory that differ from the parent's.
-    pub changed_bytes: u64,
-    /// Milliseconds of Unix time.
-    pub created_unix_ms: u64,
-}
-
-/// Why a snapshot exists.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Purpose {
-    /// A template, baked from exactly these parts.
-    Template {
-        /// Digest of everything it was baked from.
-        key: String,
-    },
-    /// A user asked for it.
-    Kept,
-    /// The common memory of a fork's children; goes with the last of them.
-    Fork,
-}
-
-/// A snapshot as callers see it.
-#[derive(Debug, Clone, Serialize)]
-pub struct SnapshotInfo {
-    /// Its id.
-    pub id: SnapshotId,
-    /// What it is of.
-    #[serde(flatten)]
-    pub about: About,
-    /// Bytes on disk that no other file shares.
-    pub unique_bytes: u64,
-}
-
+/// At least one of the two is there.
 #[derive(Debug)]
 struct Entry {
-    snapshot: Arc<Snapshot<About>>,
+    local: Option<Arc<Snapshot<About>>>,
+    archived: Option<Arc<Snapshot<About>>>,
     users: usize,
     /// Deleted or only for children: goes when nobody uses it.
     condemned: bool,
     verified: bool,
+    /// Milliseconds of Unix time when somebody last began to use it.
+    used_unix_ms: u64,
+}
+
+impl Entry {
+    fn local(snapshot: Arc<Snapshot<About>>) -> Self {
+        let used_unix_ms = snapshot.manifest.about.created_unix_ms;
+        Self {
+            local: Some(snapshot),
+            archived: None,
+            users: 0,
+            condemned: false,
+            verified: false,
+            used_unix_ms,
+        }
+    }
+
+    fn held(&self) -> Option<Held> {
+        let local = self.local.clone().map(Held::Local);
+        local.or_else(|| self.archived.clone().map(Held::Archived))
+    }
+
+    fn about(&self) -> Option<&About> {
+        self.local.as_ref().or(self.archived.as_ref()).map(|snapshot| &snapshot.manifest.about)
+    }
+
+    fn place(&self) -> SnapshotPlace {
+        match (&self.local, &self.archived) {
+            (Some(_), Some(_)) => SnapshotPlace::Both,
+            (None, Some(_)) => SnapshotPlace::Archive,
+            (_, None) => SnapshotPlace::Local,
+        }
+    }
+}
+
+/// A snapshot that is held in place.
+#[derive(Debug, Clone)]
+enum Held {
+    /// Its files are here.
+    Local(Arc<Snapshot<About>>),
+    /// What leads to them is.
+    Archived(Arc<Snapshot<About>>),
+}
+
+impl Held {
+    fn snapshot(&self) -> &Snapshot<About> {
+        let (Self::Local(snapshot) | Self::Archived(snapshot)) = self;
+        snapshot
+    }
 }
 
 /// The snapshots of a node.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     store: SnapshotStore,
+    /// What leads to snapshots in the archive.
+    archived: SnapshotStore,
     entries: Mutex<HashMap<SnapshotId, Entry>>,
+    /// Something was added, deleted, or is no longer used.
+    changed: Notify,
     /// Set when the node closes: nobody counts from then on, so nothing goes.
     closing: AtomicBool,
 }
@@ -104,7 +118,7 @@ pub(crate) struct Snapshots {
 pub(crate) struct Pin {
     owner: Arc<Snapshots>,
     id: SnapshotId,
-    snapshot: Arc<Snapshot<About>>,
+    held: Held,
 }
 
 impl Pin {
@@ -113,22 +127,33 @@ impl Pin {
     }
 
     pub(crate) fn about(&self) -> &About {
-        &self.snapshot.manifest.about
+        &self.held.snapshot().manifest.about
     }
 
+    /// Where one of its files is. What an archived one holds here is its devices and what leads to the rest.
     pub(crate) fn path(&self, name: &str) -> Result<PathBuf, NodeError> {
-        Ok(self.snapshot.path(name)?)
+        Ok(self.held.snapshot().path(name)?)
+    }
+
+    /// A small file of it, checked.
+    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>, NodeError> {
+        Ok(self.held.snapshot().read(name)?)
     }
 
     /// The sums of one of its files, if it has them.
     pub(crate) fn sums(&self, name: &str) -> Option<Sums> {
-        self.snapshot.read(name).ok().and_then(|bytes| Sums::decode(&bytes).ok())
+        self.read(name).ok().and_then(|bytes| Sums::decode(&bytes).ok())
+    }
+
+    /// Whether its memory and disk are in the archive and not here.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self.held, Held::Archived(_))
     }
 }
 
 impl Clone for Pin {
     fn clone(&self) -> Self {
-        self.owner.pin_known(&self.id, &self.snapshot)
+        self.owner.pin_known(&self.id, &self.held)
     }
 }
 
@@ -140,22 +165,31 @@ impl Drop for Pin {
 
 impl Snapshots {
     /// Reads what is there. Snapshots that cannot be read stay on disk and are reported; they may be of a newer version.
-    pub(crate) fn open(directory: PathBuf) -> Result<Arc<Self>, storage::SnapshotError> {
+    pub(crate) fn open(directory: PathBuf, archived: PathBuf) -> Result<Arc<Self>, SnapshotError> {
         let store = SnapshotStore::open(&directory)?;
-        let mut entries = HashMap::new();
-        for text in store.list()? {
-            let Ok(id) = SnapshotId::parse(&text) else { continue };
-            match store.get::<About>(&text) {
-                Ok(snapshot) => {
-                    let condemned = snapshot.manifest.about.purpose == Purpose::Fork
-                        || directory.join(&text).join(DELETED).exists();
-                    let entry = Entry { snapshot: Arc::new(snapshot), users: 0, condemned, verified: false };
-                    entries.insert(id, entry);
-                }
-                Err(error) => tracing::warn!(snapshot.id = %id, %error, "snapshot {id} cannot be used"),
-            }
+        let mut entries: HashMap<_, Entry> = HashMap::new();
+        for (id, snapshot) in read_all(&store)? {
+            let condemned = snapshot.manifest.about.purpose == Purpose::Fork
+                || directory.join(id.as_str()).join(DELETED).exists();
+            entries.insert(id, Entry { condemned, ..Entry::local(snapshot) });
         }
-        Ok(Arc::new(Self { store, entries: Mutex::new(entries), closing: AtomicBool::new(false) }))
+        let archived_store = SnapshotStore::open(&archived)?;
+        for (id, snapshot) in read_all(&archived_store)? {
+            let condemned = archived.join(id.as_str()).join(DELETED).exists();
+            let entry = entries.entry(id).or_insert_with(|| {
+                let entry = Entry::local(Arc::clone(&snapshot));
+                Entry { local: None, ..entry }
+            });
+            entry.archived = Some(snapshot);
+            entry.condemned |= condemned;
+        }
+        Ok(Arc::new(Self {
+            store,
+            archived: archived_store,
+            entries: Mutex::new(entries),
+            changed: Notify::new(),
+            closing: AtomicBool::new(false),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SnapshotId, Entry>> {
@@ -177,11 +211,19 @@ impl Snapshots {
     ) -> Result<Pin, NodeError> {
         let condemned = about.purpose == Purpose::Fork;
         let snapshot = Arc::new(staged.commit(id.as_str(), about, durability)?);
-        let entry = Entry { snapshot: Arc::clone(&snapshot), users: 1, condemned, verified: true };
-        self.lock().insert(id.clone(), entry);
+        {
+            let mut entries = self.lock();
+            let entry = entries.entry(id.clone()).or_insert_with(|| Entry::local(Arc::clone(&snapshot)));
+            // One that comes back from the archive is there already.
+            entry.local = Some(Arc::clone(&snapshot));
+            entry.users += 1;
+            entry.condemned |= condemned;
+            entry.verified = true;
+        }
         // What we have just written and summed need not be read again, as long as nobody touches it.
-        self.write_stamps(&snapshot);
-        Ok(Pin { owner: Arc::clone(self), id: id.clone(), snapshot })
+        verified::write_stamps(&snapshot);
+        self.changed.notify_one();
+        Ok(Pin { owner: Arc::clone(self), id: id.clone(), held: Held::Local(snapshot) })
     }
 
     /// Holds a snapshot that is not deleted.
@@ -200,19 +242,20 @@ impl Snapshots {
         allowed: impl Fn(&Entry) -> bool,
     ) -> Result<Pin, NodeError> {
         let mut entries = self.lock();
-        let entry = entries
-            .get_mut(id)
-            .filter(|entry| allowed(entry))
+        let entry = entries.get_mut(id).filter(|entry| allowed(entry));
+        let (entry, held) = entry
+            .and_then(|entry| entry.held().map(|held| (entry, held)))
             .ok_or_else(|| NodeError::NoSnapshot(id.clone()))?;
         entry.users += 1;
-        Ok(Pin { owner: Arc::clone(self), id: id.clone(), snapshot: Arc::clone(&entry.snapshot) })
+        entry.used_unix_ms = unix_ms();
+        Ok(Pin { owner: Arc::clone(self), id: id.clone(), held })
     }
 
-    fn pin_known(self: &Arc<Self>, id: &SnapshotId, snapshot: &Arc<Snapshot<About>>) -> Pin {
+    fn pin_known(self: &Arc<Self>, id: &SnapshotId, held: &Held) -> Pin {
         if let Some(entry) = self.lock().get_mut(id) {
             entry.users += 1;
         }
-        Pin { owner: Arc::clone(self), id: id.clone(), snapshot: Arc::clone(snapshot) }
+        Pin { owner: Arc::clone(self), id: id.clone(), held: held.clone() }
     }
 
     fn unpin(&self, id: &SnapshotId) {
@@ -229,8 +272,11 @@ impl Snapshots {
             .get_mut(id)
             .filter(|entry| !entry.condemned)
             .ok_or_else(|| NodeError::NoSnapshot(id.clone()))?;
-        let marker = entry.snapshot.path(MEMORY)?.with_file_name(DELETED);
-        write_file(&marker, b"", Durability::Synced).map_err(NodeError::host("delete the snapshot"))?;
+        // In the archive's first: that is what may have to be removed later.
+        for snapshot in [&entry.archived, &entry.local].into_iter().flatten() {
+            let marker = snapshot.path(DEVICES)?.with_file_name(DELETED);
+            write_file(&marker, b"", Durability::Synced).map_err(NodeError::host("delete the snapshot"))?;
+        }
         entry.condemned = true;
         drop(entries);
         self.collect();
@@ -243,21 +289,24 @@ impl Snapshots {
         if self.closing.load(Ordering::Acquire) {
             return;
         }
-        let unused: Vec<_> = {
-            let mut entries = self.lock();
-            let unused: Vec<_> = entries
-                .iter()
-                .filter(|(_, entry)| entry.condemned && entry.users == 0)
-                .map(|(id, _)| id.clone())
-                .collect();
-            for id in &unused {
-                entries.remove(id);
+        let mut unused = Vec::new();
+        self.lock().retain(|id, entry| {
+            let goes = entry.condemned && entry.users == 0;
+            if goes && entry.local.take().is_some() {
+                unused.push(id.clone());
             }
-            unused
-        };
+            // What is in the archive goes when the archive says so.
+            !goes || entry.archived.is_some()
+        });
         for id in unused {
             self.remove_files(&id);
         }
+        self.changed.notify_one();
+    }
+
+    /// Completes when something was added, deleted, or is no longer used. For one task.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Keeps every file from now on: a node that closes lets go of its pins while the machines live on and map them. What nobody
@@ -279,23 +328,26 @@ impl Snapshots {
         key: &str,
         here: &EngineFingerprint,
     ) -> Option<Pin> {
-        let id = self.lock().iter().find_map(|(id, entry)| {
-            let about = &entry.snapshot.manifest.about;
-            let wanted = matches!(&about.purpose, Purpose::Template { key: found } if found == key)
-                && about.fingerprint.fits(here).is_ok();
-            (wanted && about.template == *name && !entry.condemned).then(|| id.clone())
-        })?;
+        let wanted = |about: &About| {
+            matches!(&about.purpose, Purpose::Template { key: found } if found == key)
+                && about.fingerprint.fits(here).is_ok()
+                && about.template == *name
+        };
+        let id = self.find(wanted).into_iter().next()?;
         self.pin(&id).ok()
     }
 
     /// All bakes of this template.
     pub(crate) fn templates(&self, name: &TemplateName) -> Vec<SnapshotId> {
+        self.find(|about| matches!(about.purpose, Purpose::Template { .. }) && about.template == *name)
+    }
+
+    /// Snapshots that are not deleted and are like this.
+    fn find(&self, wanted: impl Fn(&About) -> bool) -> Vec<SnapshotId> {
         let entries = self.lock();
-        let bakes = entries.iter().filter(|(_, entry)| {
-            let about = &entry.snapshot.manifest.about;
-            matches!(about.purpose, Purpose::Template { .. }) && about.template == *name && !entry.condemned
-        });
-        bakes.map(|(id, _)| id.clone()).collect()
+        let found =
+            entries.iter().filter(|(_, entry)| !entry.condemned && entry.about().is_some_and(&wanted));
+        found.map(|(id, _)| id.clone()).collect()
     }
 
     /// Snapshots that are not deleted, oldest first.
@@ -303,95 +355,44 @@ impl Snapshots {
         let visible: Vec<_> = {
             let entries = self.lock();
             let visible = entries.iter().filter(|(_, entry)| !entry.condemned);
-            visible.map(|(id, entry)| (id.clone(), Arc::clone(&entry.snapshot))).collect()
+            visible.filter_map(|(id, entry)| Some((id.clone(), entry.held()?, entry.place()))).collect()
         };
-        let mut list: Vec<_> = visible.into_iter().map(|(id, snapshot)| info(id, &snapshot)).collect();
+        let mut list: Vec<_> = visible.into_iter().map(|(id, held, place)| info(id, &held, place)).collect();
         list.sort_by_key(|info| info.about.created_unix_ms);
         list
     }
+}
 
-    /// Makes sure that every byte is the one that was written, or refuses. Costs nothing for files verified since the host
-    /// booted and untouched since. Blocks.
-    pub(crate) fn verify(&self, pin: &Pin) -> Result<(), NodeError> {
-        if self.lock().get(&pin.id).is_some_and(|entry| entry.verified) && stamps_hold(&pin.snapshot) {
-            return Ok(());
-        }
-        if !stamps_hold(&pin.snapshot) {
-            // Lengths and manifest first: a file cut short is told as such.
-            self.store.get::<About>(pin.id.as_str())?;
-            for (name, sums_name) in [(MEMORY, MEMORY_SUMS), (DISK, DISK_SUMS)] {
-                let sums = Sums::decode(&pin.snapshot.read(sums_name)?)
-                    .map_err(|error| NodeError::Damaged { what: format!("{sums_name}: {error}") })?;
-                let file = File::open(pin.path(name)?).map_err(NodeError::host("open a snapshot"))?;
-                sums.verify(&file, What::All)
-                    .map_err(|error| NodeError::Damaged { what: format!("{name}: {error}") })?;
-            }
-            pin.snapshot.read(DEVICES)?;
-            self.write_stamps(&pin.snapshot);
-        }
-        if let Some(entry) = self.lock().get_mut(&pin.id) {
-            entry.verified = true;
-        }
-        Ok(())
-    }
+/// A snapshot found in a store.
+type Found = (SnapshotId, Arc<Snapshot<About>>);
 
-    fn write_stamps(&self, snapshot: &Snapshot<About>) {
-        let written = stamps(snapshot).and_then(|stamps| {
-            let path = snapshot.path(MEMORY).map_err(std::io::Error::other)?.with_file_name(VERIFIED);
-            write_file(&path, &serde_json::to_vec(&stamps)?, Durability::Unsynced)
-        });
-        if let Err(error) = written {
-            tracing::warn!(%error, "could not remember that a snapshot was verified; it will be again");
+/// What a store holds, as far as it can be read.
+fn read_all(store: &SnapshotStore) -> Result<Vec<Found>, SnapshotError> {
+    let mut all = Vec::new();
+    for text in store.list()? {
+        let Ok(id) = SnapshotId::parse(&text) else { continue };
+        match store.get::<About>(&text) {
+            Ok(snapshot) => all.push((id, Arc::new(snapshot))),
+            Err(error) => tracing::warn!(snapshot.id = %id, %error, "snapshot {id} cannot be used"),
         }
     }
+    Ok(all)
 }
 
 /// Name, stamp and cost of a snapshot.
-fn info(id: SnapshotId, snapshot: &Snapshot<About>) -> SnapshotInfo {
+fn info(id: SnapshotId, held: &Held, place: SnapshotPlace) -> SnapshotInfo {
+    let unique_bytes = match held {
+        Held::Local(snapshot) => unique_bytes(snapshot),
+        Held::Archived(_) => 0,
+    };
+    SnapshotInfo { id, about: held.snapshot().manifest.about.clone(), unique_bytes, place }
+}
+
+/// Bytes on disk that only this snapshot uses.
+fn unique_bytes(snapshot: &Snapshot<About>) -> u64 {
     let unique = |name: &str| {
         let file = snapshot.path(name).ok().and_then(|path| File::open(path).ok());
         file.and_then(|file| storage::unique_bytes(&file).ok()).unwrap_or(0)
     };
-    SnapshotInfo { id, about: snapshot.manifest.about.clone(), unique_bytes: unique(MEMORY) + unique(DISK) }
-}
-
-const STAMPED: [&str; 5] = [MEMORY, MEMORY_SUMS, DISK, DISK_SUMS, DEVICES];
-
-fn stamps(snapshot: &Snapshot<About>) -> std::io::Result<HashMap<String, Stamp>> {
-    let mut stamps = HashMap::new();
-    for name in STAMPED {
-        let path = snapshot.path(name).map_err(std::io::Error::other)?;
-        stamps.insert(name.to_owned(), Stamp::of(&path)?);
-    }
-    Ok(stamps)
-}
-
-fn stamps_hold(snapshot: &Snapshot<About>) -> bool {
-    let Ok(memory) = snapshot.path(MEMORY) else { return false };
-    let Ok(bytes) = std::fs::read(memory.with_file_name(VERIFIED)) else { return false };
-    let Ok(stamps) = serde_json::from_slice::<HashMap<String, Stamp>>(&bytes) else { return false };
-    STAMPED.iter().all(|name| {
-        let path = snapshot.path(name);
-        path.is_ok_and(|path| stamps.get(*name).is_some_and(|stamp| stamp.still_holds(&path)))
-    })
-}
-
-/// Describes a snapshot about to be made.
-pub(crate) fn about(
-    purpose: Purpose,
-    template: TemplateName,
-    fingerprint: EngineFingerprint,
-    shape: MachineShape,
-) -> About {
-    About {
-        purpose,
-        template,
-        parent: None,
-        sandbox: None,
-        fingerprint,
-        shape,
-        volumes: Vec::new(),
-        changed_bytes: 0,
-        created_unix_ms: unix_ms(),
-    }
+    unique(MEMORY) + unique(DISK)
 }

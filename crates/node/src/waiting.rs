@@ -11,6 +11,7 @@ use std::time::Duration;
 use domain::SnapshotId;
 use tokio::sync::Notify;
 
+use crate::archive;
 use crate::bake::random_name;
 use crate::node::Shared;
 use crate::restore::{ReadyMachine, make_ready};
@@ -128,7 +129,12 @@ async fn make_one(shared: &Arc<Shared>, id: &SnapshotId) -> bool {
     };
     let Ok(name) = random_name() else { return false };
     let directory = shared.paths.waiting().join(name);
-    match make_ready(&*shared.engine, &shared.network, &shared.names, pin, &directory, Vec::new()).await {
+    let (engine, network, names) = (&*shared.engine, &shared.network, &shared.names);
+    let ready = async {
+        let memory = archive::memory_of(shared, &pin)?;
+        make_ready(engine, network, names, pin, memory, &directory, Vec::new()).await
+    };
+    match ready.await {
         Ok(ready) => {
             shared.waiting.lock().entry(id.clone()).or_default().push_back(ready);
             true

@@ -37,7 +37,7 @@ pub(crate) async fn boot_files(shared: &Shared, progress: &dyn Progress) -> Resu
     if let Some(files) = &*known {
         return Ok(files.clone());
     }
-    let source = KernelSource::default();
+    let source = shared.config.kernel.clone();
     let kernel = shared.images.kernel(&source, progress).await.map_err(no_kernel)?;
     if shared.images.is_kernel_old(&source) {
         renew_kernel(shared, source);

@@ -46,6 +46,7 @@ impl Driver {
     }
 
     async fn save_image(&mut self, before: Phase) -> Result<(Image, SaveTimings), NodeError> {
+        self.bring_base().await?;
         let memory = self.memory_source()?;
         let names = Image::names(self.record.generation);
         let targets = Targets {

@@ -60,6 +60,7 @@ impl Driver {
         if !paused {
             self.link().await?;
         }
+        self.bring_base().await?;
         let memory = self.memory_source()?;
         let disk = self.disk();
         let Some(running) = &self.running else { return self.refuse(Request::Snapshot) };
