@@ -10,6 +10,7 @@ pub(crate) mod local;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod serve;
+pub(crate) mod setup;
 pub(crate) mod shell;
 pub(crate) mod snapshot;
 pub(crate) mod template;

@@ -1,16 +1,21 @@
 //! Settings: from a TOML file, environment variables and options, each overriding the one before.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use image::KernelSource;
 use network::{AddressPool, InterfaceName, Uplink};
-use node::NodeConfig;
+use node::{ArchiveConfig, NodeConfig};
 use serde::Deserialize;
 use storage::PoolSize;
+use storage::blobs::BlobsConfig;
 
 /// Chooses what is logged, in the syntax of `tracing`'s filters, such as `info` or `node=debug`.
 pub(crate) const LOG_VARIABLE: &str = "PANDASTACK_LOG";
+
+/// What parts of archived snapshots take here where nobody says.
+const ARCHIVE_CACHE_GIB: u64 = 10;
 
 /// Options every command takes.
 #[derive(Debug, Args)]
@@ -27,9 +32,15 @@ pub(crate) struct Options {
     /// QEMU to use instead of the one on the search path.
     #[arg(long, global = true, env = "PANDASTACK_QEMU")]
     qemu: Option<PathBuf>,
-    /// Firecracker to use instead of the one on the search path.
+    /// Firecracker to use instead of the one on the search path, or the one that `pandastack setup` installed.
     #[arg(long, global = true, env = "FIRECRACKER_BIN")]
     firecracker: Option<PathBuf>,
+    /// Kernel for guests, a vmlinux or bzImage, instead of Debian's. Hosts with software virtualization (PVM) need one built for it.
+    #[arg(long, global = true, env = "PANDASTACK_KERNEL", value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// Modules of that kernel, as lib/modules/RELEASE has them [default: none, all it needs is built in].
+    #[arg(long, global = true, env = "PANDASTACK_KERNEL_MODULES", value_name = "DIRECTORY")]
+    kernel_modules: Option<PathBuf>,
     /// Addresses for guests, as `a.b.c.d/prefix` [default: 10.201.0.0/16].
     #[arg(long, global = true, env = "PANDASTACK_ADDRESSES")]
     addresses: Option<String>,
@@ -43,6 +54,16 @@ pub(crate) struct Options {
     /// Size limit of the pool image in GiB, where one is needed [default: nine tenths of the free space].
     #[arg(long, global = true, env = "PANDASTACK_POOL_GIB")]
     pool_gib: Option<u64>,
+    /// Archive of snapshots: a directory, or s3://BUCKET/PREFIX with the usual AWS_ variables for where and who. Snapshots that
+    /// users keep are copied there and can be used from there [default: none].
+    #[arg(long, global = true, env = "PANDASTACK_ARCHIVE")]
+    archive: Option<String>,
+    /// GiB that archived snapshots may take on this host; those used least lately are then in the archive only [default: no limit].
+    #[arg(long, global = true, env = "PANDASTACK_ARCHIVE_LOCAL_GIB")]
+    archive_local_gib: Option<u64>,
+    /// GiB that parts of snapshots from the archive may take on this host, for the next use of them [default: 10].
+    #[arg(long, global = true, env = "PANDASTACK_ARCHIVE_CACHE_GIB")]
+    archive_cache_gib: Option<u64>,
     /// Machine processes without a guest to keep ready for each template in use [default: 2].
     #[arg(long, global = true, env = "PANDASTACK_MACHINES_WAITING")]
     machines_waiting: Option<usize>,
@@ -73,10 +94,15 @@ struct File {
     engine: Option<EngineSetting>,
     qemu: Option<PathBuf>,
     firecracker: Option<PathBuf>,
+    kernel: Option<PathBuf>,
+    kernel_modules: Option<PathBuf>,
     addresses: Option<String>,
     uplink: Option<String>,
     guest_certificates: Option<PathBuf>,
     pool_gib: Option<u64>,
+    archive: Option<String>,
+    archive_local_gib: Option<u64>,
+    archive_cache_gib: Option<u64>,
     machines_waiting: Option<usize>,
     networks_prepared: Option<u32>,
     serve: ServeSettings,
@@ -259,8 +285,25 @@ impl Options {
                 _ => Some(std::path::absolute(folder).context("find the guest certificates")?),
             };
         }
+        let kernel = self.kernel.clone().or(file.kernel);
+        let modules = self.kernel_modules.clone().or(file.kernel_modules);
+        match kernel {
+            Some(kernel) => node.kernel = operators_kernel(&kernel, modules.as_deref())?,
+            None => ensure!(modules.is_none(), "kernel modules are of a kernel: name it with --kernel"),
+        }
         if let Some(gib) = self.pool_gib.or(file.pool_gib) {
             node.pool_size = PoolSize::Bytes(gib.checked_mul(1 << 30).context("the pool is too large")?);
+        }
+        if let Some(address) = self.archive.as_ref().or(file.archive.as_ref()) {
+            let bytes = |gib: u64| gib.checked_mul(1 << 30).context("the archive's limits are too large");
+            let cache = self.archive_cache_gib.or(file.archive_cache_gib).unwrap_or(ARCHIVE_CACHE_GIB);
+            let mut blobs = BlobsConfig::new(address.parse().context("understand the archive's address")?);
+            blobs.environment = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
+            node.archive = Some(ArchiveConfig {
+                blobs,
+                local_bytes_max: self.archive_local_gib.or(file.archive_local_gib).map(bytes).transpose()?,
+                cache_bytes_max: bytes(cache)?,
+            });
         }
         if let Some(waiting) = self.machines_waiting.or(file.machines_waiting) {
             node.machines_waiting = waiting;
@@ -276,6 +319,18 @@ impl Options {
             serve: file.serve,
         })
     }
+}
+
+/// A kernel that was named is meant: nothing else takes its place.
+fn operators_kernel(kernel: &Path, modules: Option<&Path>) -> anyhow::Result<KernelSource> {
+    ensure!(kernel.is_file(), "kernel: {} is not a file", kernel.display());
+    if let Some(modules) = modules {
+        ensure!(modules.is_dir(), "kernel modules: {} is not a directory", modules.display());
+    }
+    Ok(KernelSource::File {
+        vmlinux: std::path::absolute(kernel).context("find the kernel")?,
+        modules: modules.map(std::path::absolute).transpose().context("find the kernel's modules")?,
+    })
 }
 
 fn parse_addresses(text: &str) -> anyhow::Result<AddressPool> {

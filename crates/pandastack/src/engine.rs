@@ -1,39 +1,46 @@
-//! Chooses the engine for this host and opens a node with it. Only this crate names a concrete engine.
+//! What this program's settings mean for the engine, and a node with it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
-use host::{Deadlines, EngineChoice, FirecrackerFound, Freshness, ProbeSettings, Programs};
+use anyhow::Context;
+use host::{EngineChoice, Finding, FirecrackerFound, GuestKernel, Probe, Programs};
+use image::KernelSource;
 use machine::Engine;
-use machine::firecracker::{FirecrackerConfig, FirecrackerEngine, usable_version};
-use machine::qemu::{Accelerator, QemuConfig, QemuEngine};
 use node::Node;
 
 use crate::config::{EngineSetting, Settings};
 
-/// Where QEMU's packages put the firmware of small machines.
-const FIRMWARE: [&str; 2] = ["/usr/share/qemu/qboot.rom", "/usr/local/share/qemu/qboot.rom"];
-
 /// The programs this host offers.
 pub(crate) fn programs(settings: &Settings) -> Programs {
-    Programs { qemu: settings.qemu.clone(), firecracker: settings.firecracker.clone(), ..Programs::default() }
+    Programs {
+        qemu: settings.qemu.clone(),
+        firecracker: settings.firecracker.clone(),
+        firecracker_installed: Some(firecracker_installed(settings)),
+        ..Programs::default()
+    }
+}
+
+/// Where `pandastack setup` puts Firecracker.
+pub(crate) fn firecracker_installed(settings: &Settings) -> PathBuf {
+    settings.node.data_dir.join("bin/firecracker")
 }
 
 /// The Firecracker of this host.
 pub(crate) fn firecracker(settings: &Settings) -> FirecrackerFound {
-    let Some(program) = programs(settings).firecracker() else {
-        return match &settings.firecracker {
-            None => FirecrackerFound::Missing,
-            Some(path) => FirecrackerFound::Unusable {
-                reason: format!("there is no program at {}, named as firecracker", path.display()),
-            },
-        };
-    };
-    match usable_version(&program) {
-        Ok(version) => FirecrackerFound::Usable { version: version.to_string() },
-        Err(error) => FirecrackerFound::Unusable { reason: error.to_string() },
+    wanted(settings).firecracker()
+}
+
+/// The operator's kernel for guests, if there is one.
+pub(crate) fn guest_kernel(settings: &Settings) -> Option<GuestKernel> {
+    match &settings.node.kernel {
+        KernelSource::File { vmlinux, .. } => Some(GuestKernel { path: vmlinux.clone(), unpack }),
+        KernelSource::Debian { .. } => None,
     }
+}
+
+fn unpack(kernel: &Path) -> Result<Vec<u8>, String> {
+    image::unpack_kernel(kernel).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
 /// Where the result of probing this host is kept.
@@ -50,58 +57,36 @@ pub(crate) fn host_setting(setting: EngineSetting) -> host::EngineSetting {
     }
 }
 
-/// Decides what runs machines here; boots a tiny guest unless that was done since the host started.
+/// What is wanted of the engine, and how this host is probed for it.
+fn wanted(settings: &Settings) -> engines::Settings {
+    let mut wanted =
+        engines::Settings::new(host_setting(settings.engine), programs(settings), probe_cache(settings));
+    wanted.probe.guest_kernel = guest_kernel(settings);
+    wanted
+}
+
+/// Finds out what runs guests here; boots a tiny one unless that was done since the host started.
+pub(crate) fn find_out(settings: &Settings) -> anyhow::Result<(Finding, Probe)> {
+    Ok(wanted(settings).find_out()?)
+}
+
+/// Decides what runs machines here.
 pub(crate) fn choose(settings: &Settings) -> anyhow::Result<EngineChoice> {
-    let probed = host::probe(&ProbeSettings {
-        programs: programs(settings),
-        cache: Some(probe_cache(settings)),
-        freshness: Freshness::UseCache,
-        deadlines: Deadlines::default(),
-    })
-    .context("find a QEMU to probe this host with")?;
-    let finding = host::classify(&probed.probe);
-    let firecracker = firecracker(settings);
-    Ok(host::choose(host_setting(settings.engine), &finding, Some(&probed.probe), &firecracker))
+    Ok(wanted(settings).choose()?)
 }
 
 fn open_engine(settings: &Settings, jails: &Path) -> anyhow::Result<Arc<dyn Engine>> {
-    let choice = choose(settings)?;
-    if !choice.works {
-        bail!("no engine works on this host: {}", choice.reason);
-    }
+    let engines::Opened { engine, choice, .. } = wanted(settings).open(jails)?;
     if !choice.security_boundary {
         tracing::info!(
             "guests run by software emulation, which is not a security boundary: {}",
             choice.reason
         );
     }
-    let cpu = host::cpu_identity().context("identify the CPU")?;
-    let host_cpu =
-        format!("{} {}-{}-{} {}", cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest);
-    let accelerator = match choice.engine {
-        host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
-        host::Engine::Qemu { accel: host::Accelerator::Tcg } => Accelerator::Tcg,
-        host::Engine::Firecracker => {
-            let config = FirecrackerConfig {
-                program: programs(settings).firecracker().context("find firecracker")?,
-                host_cpu,
-                tsc_khz: host::tsc_khz().khz,
-                jail_roots: jails.to_owned(),
-            };
-            let engine = FirecrackerEngine::open(config).context("open the Firecracker engine")?;
-            return Ok(Arc::new(engine));
-        }
-    };
-    let firmware = FIRMWARE.iter().map(PathBuf::from).find(|path| path.exists());
-    let config = QemuConfig {
-        program: programs(settings).qemu().context("find qemu-system-x86_64")?,
-        firmware: firmware.context("find QEMU's firmware qboot.rom")?,
-        accelerator,
-        host_cpu,
-        tsc_khz: host::tsc_khz().khz,
-        jail_roots: jails.to_owned(),
-    };
-    Ok(Arc::new(QemuEngine::open(config).context("open the QEMU engine")?))
+    if choice.pvm {
+        tracing::info!("guests run on software virtualization (PVM): {}", choice.reason);
+    }
+    Ok(engine)
 }
 
 /// Opens the node of this host.

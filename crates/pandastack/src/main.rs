@@ -91,6 +91,19 @@ enum Command {
         #[command(flatten)]
         doctor: command::doctor::Arguments,
     },
+    /// Install the Firecracker release that this program was tested with, where guests run under KVM.
+    ///
+    /// The archive's SHA-256 is compared with the one this program knows before anything in it is looked at. What is installed already is
+    /// left alone.
+    #[command(after_help = "Examples:\n  pandastack setup\n  \
+        pandastack setup --file firecracker-v1.15.1-x86_64.tgz\n  \
+        pandastack setup --from https://mirror.example.org/firecracker --to /usr/local/bin/firecracker")]
+    Setup {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(flatten)]
+        setup: command::setup::Arguments,
+    },
     /// Show a sandbox at work on this host: create it, run Python in it, fork it, put it to sleep and wake it.
     #[command(after_help = "Example:\n  pandastack demo")]
     Demo {
@@ -161,6 +174,7 @@ async fn perform(connection: &Connection, command: Command, format: Format) -> a
         Command::Context(context) => command::context::run(context, format),
         Command::Serve { host, serve } => command::serve::run(&settings(&host)?, *serve, None).await,
         Command::Doctor { host, doctor } => command::doctor::run(&settings(&host)?, &doctor, format),
+        Command::Setup { host, setup } => command::setup::run(&settings(&host)?, &setup, format).await,
         Command::Demo { host } => command::demo::run(&settings(&host)?).await,
         Command::Local { host, command } => command::local::run(&settings(&host)?, command, format).await,
         Command::Completions(shell) => command::shell::completions(&shell, Arguments::command()),

@@ -7,7 +7,7 @@ use clap::Args;
 use host::{Deadlines, Freshness, Style, examine, render_human};
 
 use crate::config::Settings;
-use crate::engine::{firecracker, host_setting, probe_cache, programs};
+use crate::engine::{firecracker, guest_kernel, host_setting, probe_cache, programs};
 use crate::output::{self, Format};
 
 /// Options of `doctor`.
@@ -27,7 +27,7 @@ pub(crate) fn run(settings: &Settings, arguments: &Arguments, format: Format) ->
         probe_cache: Some(probe_cache(settings)),
         freshness: if arguments.fresh { Freshness::ProbeNow } else { Freshness::UseCache },
         deadlines: Deadlines::default(),
-        guest_kernel: None,
+        guest_kernel: guest_kernel(settings),
     });
     output::result(format, &report, || {
         render_human(&report, Style { color: output::colors(&io::stdout()) })

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use domain::{SandboxId, SnapshotId};
 use guest_link::client::ExecLimits;
 use guest_link::message::ProcessSpec;
-use node::{CreateFrom, CreateRequest, Node, Sandbox};
+use node::{CreateFrom, CreateRequest, Node, Sandbox, SnapshotPlace};
 use serde_json::json;
 
 use crate::command::template;
@@ -143,10 +143,11 @@ async fn perform(node: &Node, command: Command, format: Format) -> anyhow::Resul
             output::result(format, &snapshots, || {
                 let line = |info: &node::SnapshotInfo| {
                     format!(
-                        "{}  {:<20} {:>12} bytes",
+                        "{}  {:<20} {:>12} bytes  {}",
                         info.id,
                         info.about.template.as_str(),
-                        info.unique_bytes
+                        info.unique_bytes,
+                        place(info.place)
                     )
                 };
                 snapshots.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -213,4 +214,12 @@ async fn exec(node: &Node, id: &SandboxId, command: Vec<String>) -> anyhow::Resu
     std::io::stdout().write_all(&output.stdout)?;
     std::io::stderr().write_all(&output.stderr)?;
     Ok(ExitCode::from(u8::try_from(output.exit.status.shell_code()).unwrap_or(255)))
+}
+
+fn place(place: SnapshotPlace) -> &'static str {
+    match place {
+        SnapshotPlace::Local => "here",
+        SnapshotPlace::Both => "here and in the archive",
+        SnapshotPlace::Archive => "in the archive",
+    }
 }
