@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
+use engines::EngineConfig;
 use guest_link::client::{Link, Opening};
 use guest_link::message::{FreshIdentity, HostKeyFile, Identity, Network, NetworkPast, USUAL_KEY_BYTES};
 use machine::qemu::Accelerator;
 use network::Lease;
 use serde_json::{Value, json};
 
-use crate::floor::{Rig, cpu_ms};
+use crate::floor::{QemuRig, Running, cpu_ms};
 use crate::samples::say;
 use crate::setup::Bench;
 
@@ -28,7 +29,7 @@ pub(crate) struct Blocks {
     log: Option<PathBuf>,
     /// Further arguments for the engine's program.
     #[arg(long, allow_hyphen_values = true, value_delimiter = ' ')]
-    engine: Vec<String>,
+    arguments: Vec<String>,
 }
 
 /// How much of an identity a guest is told.
@@ -51,12 +52,14 @@ const STEPS: [(Told, &str); 4] = [
 ];
 
 pub(crate) async fn count(bench: &Bench, blocks: &Blocks) -> anyhow::Result<()> {
-    ensure!(bench.accelerator == Accelerator::Tcg, "only an emulator translates");
+    let emulated =
+        matches!(&bench.engine, EngineConfig::Qemu(config) if config.accelerator == Accelerator::Tcg);
+    ensure!(emulated, "only an emulator translates blocks: this needs QEMU without KVM");
     let lease = bench.node.network().acquire().await.context("get a network card")?;
     let mut before = 0;
     for (told, name) in STEPS {
         let Count { answered, answered_cpu_ms, later, later_cpu_ms } =
-            once(bench, &lease, told, &blocks.engine).await?;
+            once(bench, &lease, told, &blocks.arguments).await?;
         say(&format!(
             "{name:<28} {answered:>6} blocks in all, {:>6} for this, {answered_cpu_ms:>6.1} ms of CPU; {later:>6} blocks, {later_cpu_ms:>6.1} ms after {} ms",
             answered - before,
@@ -65,7 +68,7 @@ pub(crate) async fn count(bench: &Bench, blocks: &Blocks) -> anyhow::Result<()> 
         before = answered;
     }
     if let Some(log) = &blocks.log {
-        let mut extra = blocks.engine.clone();
+        let mut extra = blocks.arguments.clone();
         extra.extend(["-d".into(), "in_asm".into(), "-D".into(), log.display().to_string()]);
         once(bench, &lease, Told::Anew, &extra).await?;
     }
@@ -82,7 +85,7 @@ struct Count {
 }
 
 async fn once(bench: &Bench, lease: &Lease, told: Told, extra: &[String]) -> anyhow::Result<Count> {
-    let mut engine = Rig::prepare(bench, "floor-disk")?.start(bench, &lease.tap, extra).await?;
+    let mut engine = QemuRig::prepare(bench, "floor")?.start(bench, &lease.tap, extra).await?;
     let before = cpu_ms(engine.id())?;
     let link = engine.load().await?;
     let _link = Link::open(link, Opening::Clean, identity(lease, told)).await.context("no answer")?;

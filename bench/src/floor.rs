@@ -1,24 +1,25 @@
 //! The floor: the engine's program, the snapshot, the first reply, and nothing else.
 
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+mod firecracker;
+mod qemu;
 
-use anyhow::{Context, bail};
-use guest_link::client::{Link, Opening};
-use machine::VOLUMES_MAX;
-use machine::qemu::{Accelerator, LINK_PORT_NAME, NETWORK_CARD};
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use engines::EngineConfig;
+use network::Slot;
 use serde::Serialize;
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
 
 use crate::restore::join;
 use crate::samples::{Samples, say};
-use crate::setup::{Bench, FIRMWARE};
+use crate::setup::Bench;
+
+pub(crate) use qemu::Rig as QemuRig;
+
+/// How long a program that is started ahead of need is left alone before it is asked.
+const LEFT_ALONE: Duration = Duration::from_millis(50);
 
 /// What the engine's program needs by itself.
 #[derive(Debug, Default, Serialize)]
@@ -41,18 +42,67 @@ impl Drop for Program {
     }
 }
 
+/// An engine's program, started and waiting for a guest.
+pub(crate) trait Running {
+    /// Its process.
+    fn id(&self) -> u32;
+
+    /// Loads the guest, lets it run and waits for the first thing it says.
+    async fn first_reply(&mut self) -> anyhow::Result<()>;
+}
+
+/// What one floor at a time stands on: a network card, and whatever else the engine's program finds by name.
+pub(crate) struct Stand {
+    slot: Slot,
+    kind: Kind,
+}
+
+enum Kind {
+    Qemu { tap: OwnedFd, disk: String },
+    Firecracker(firecracker::Stand),
+}
+
+impl Stand {
+    /// `name` is of a place that nobody else uses meanwhile.
+    pub(crate) async fn take(bench: &Bench, name: &str) -> anyhow::Result<Self> {
+        let lease = bench.node.network().acquire().await.context("get a network card")?;
+        let kind = match &bench.engine {
+            EngineConfig::Qemu(_) => Kind::Qemu { tap: lease.tap, disk: name.to_owned() },
+            EngineConfig::Firecracker(config) => {
+                Kind::Firecracker(firecracker::Stand::make(bench, &config.program, name, lease.tap)?)
+            }
+        };
+        Ok(Self { slot: lease.slot, kind })
+    }
+
+    pub(crate) async fn give_back(self, bench: &Bench) -> anyhow::Result<()> {
+        drop(self.kind);
+        bench.node.network().release(self.slot).wait().await.context("give the network card back")
+    }
+
+    async fn once(&self, bench: &Bench, ahead: Ahead) -> anyhow::Result<(f64, f64)> {
+        match &self.kind {
+            Kind::Qemu { tap, disk } => {
+                let rig = QemuRig::prepare(bench, disk)?;
+                clock(rig.start(bench, tap, &[]), ahead).await
+            }
+            Kind::Firecracker(stand) => clock(stand.prepare(bench).await?.start(), ahead).await,
+        }
+    }
+}
+
 impl Floor {
     /// One more sample of each kind. Taken between the samples of what is compared with it: a host's speed changes from one second
     /// to the next, with its clock and its neighbours.
-    pub(crate) async fn sample(&mut self, bench: &Bench, tap: &OwnedFd) {
-        match once(bench, tap, Ahead::Nothing, "floor-disk").await {
+    pub(crate) async fn sample(&mut self, bench: &Bench, stand: &Stand) {
+        match stand.once(bench, Ahead::Nothing).await {
             Ok((ms, cpu)) => {
                 self.spawned.add(Ok::<_, anyhow::Error>(ms));
                 self.cpu.add(Ok::<_, anyhow::Error>(cpu));
             }
             Err(error) => self.spawned.add(Err(error)),
         }
-        self.waited.add(once(bench, tap, Ahead::Program, "floor-disk").await.map(|(ms, _)| ms));
+        self.waited.add(stand.once(bench, Ahead::Program).await.map(|(ms, _)| ms));
     }
 
     pub(crate) fn tell(&self) {
@@ -65,14 +115,14 @@ impl Floor {
 /// How long so many floors take with all cores at work, in milliseconds: what these cores allow.
 pub(crate) async fn burst(bench: &Bench, count: usize) -> anyhow::Result<f64> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut leases = Vec::new();
-    for _ in 0..workers {
-        leases.push(bench.node.network().acquire().await.context("get a network card")?);
+    let mut stands = Vec::new();
+    for worker in 0..workers {
+        stands.push(Stand::take(bench, &format!("floor-{worker}")).await?);
     }
     let started = Instant::now();
-    let work = leases.iter().enumerate().map(async |(worker, lease)| {
+    let work = stands.iter().enumerate().map(async |(worker, stand)| {
         for _ in (worker..count).step_by(workers) {
-            once(bench, &lease.tap, Ahead::Nothing, &format!("floor-disk-{worker}")).await?;
+            stand.once(bench, Ahead::Nothing).await?;
         }
         anyhow::Ok(())
     });
@@ -80,8 +130,8 @@ pub(crate) async fn burst(bench: &Bench, count: usize) -> anyhow::Result<f64> {
         outcome?;
     }
     let total = started.elapsed().as_secs_f64() * 1e3;
-    for lease in leases {
-        bench.node.network().release(lease.slot).wait().await.context("give the network card back")?;
+    for stand in stands {
+        stand.give_back(bench).await?;
     }
     Ok(total)
 }
@@ -93,168 +143,20 @@ enum Ahead {
     Program,
 }
 
-async fn once(bench: &Bench, tap: &OwnedFd, ahead: Ahead, disk: &str) -> anyhow::Result<(f64, f64)> {
-    let rig = Rig::prepare(bench, disk)?;
+/// Milliseconds to the first reply, and of CPU time.
+async fn clock<P: Running>(
+    start: impl Future<Output = anyhow::Result<P>>,
+    ahead: Ahead,
+) -> anyhow::Result<(f64, f64)> {
     let mut started = Instant::now();
-    let mut engine = rig.start(bench, tap, &[]).await?;
+    let mut program = start.await?;
     if ahead == Ahead::Program {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(LEFT_ALONE).await;
         started = Instant::now();
     }
-    let link = engine.load().await?;
-    Link::open(link, Opening::Clean, None).await.context("no first reply")?;
+    program.first_reply().await?;
     let ms = started.elapsed().as_secs_f64() * 1e3;
-    Ok((ms, cpu_ms(engine.program.0.id())?))
-}
-
-/// What the engine's program is given, made before the clock starts.
-pub(crate) struct Rig {
-    disk: PathBuf,
-    devices: File,
-    control: (std::os::unix::net::UnixStream, OwnedFd),
-    link: (std::os::unix::net::UnixStream, OwnedFd),
-}
-
-/// The engine's program, started and waiting for a guest.
-pub(crate) struct Engine {
-    program: Program,
-    lines: Lines,
-    write: tokio::net::unix::OwnedWriteHalf,
-    link: Option<std::os::unix::net::UnixStream>,
-}
-
-impl Rig {
-    /// `disk` is the name of a clone that nobody else uses meanwhile.
-    pub(crate) fn prepare(bench: &Bench, disk: &str) -> anyhow::Result<Self> {
-        let disk = bench.data_dir.join("pool").join(disk);
-        drop(std::fs::remove_file(&disk));
-        storage::clone_file(&bench.template_file("disk"), &disk)?;
-        let devices = File::open(bench.template_file("devices"))?;
-        Ok(Self { disk, devices, control: pair()?, link: pair()? })
-    }
-
-    /// Starts the program with `extra` arguments and waits until it listens.
-    pub(crate) async fn start(
-        self,
-        bench: &Bench,
-        tap: &OwnedFd,
-        extra: &[String],
-    ) -> anyhow::Result<Engine> {
-        let files = [self.control.1.as_fd(), self.link.1.as_fd(), self.devices.as_fd()];
-        let program = Program(spawn(bench, &self.disk, tap, files, extra)?);
-        let (read, write) = UnixStream::from_std(self.control.0)?.into_split();
-        let lines = BufReader::new(read).lines();
-        let mut engine = Engine { program, lines, write, link: Some(self.link.0) };
-        engine.lines.next_line().await?.context("no greeting")?;
-        engine.run(json!({ "execute": "qmp_capabilities" })).await?;
-        Ok(engine)
-    }
-}
-
-impl Engine {
-    /// The program's process.
-    pub(crate) fn id(&self) -> u32 {
-        self.program.0.id()
-    }
-
-    /// Loads the guest, lets it run and gives the link to it.
-    pub(crate) async fn load(&mut self) -> anyhow::Result<UnixStream> {
-        let uri = json!({ "uri": "file:/dev/fdset/3" });
-        self.run(json!({ "execute": "migrate-incoming", "arguments": uri })).await?;
-        self.run(json!({ "execute": "cont" })).await?;
-        Ok(UnixStream::from_std(self.link.take().context("loaded twice")?)?)
-    }
-
-    /// Runs one command of the control protocol.
-    pub(crate) async fn run(&mut self, command: Value) -> anyhow::Result<Value> {
-        self.write.write_all(format!("{command}\n").as_bytes()).await?;
-        while let Some(line) = self.lines.next_line().await? {
-            let mut answer: Value = serde_json::from_str(&line)?;
-            if let Some(value) = answer.get_mut("return") {
-                return Ok(value.take());
-            }
-            if answer.get("error").is_some() {
-                bail!("{command}: {answer}");
-            }
-        }
-        bail!("the program ended")
-    }
-}
-
-fn pair() -> anyhow::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    Ok((ours, theirs.into()))
-}
-
-type Lines = tokio::io::Lines<BufReader<tokio::net::unix::OwnedReadHalf>>;
-
-fn spawn(
-    bench: &Bench,
-    disk: &Path,
-    tap: &OwnedFd,
-    files: [BorrowedFd<'_>; 3],
-    extra: &[String],
-) -> anyhow::Result<Child> {
-    let [control, link, devices] = files;
-    let memory = bench.template_file("memory");
-    let mib = std::fs::metadata(&memory)?.len() >> 20;
-    let (accel, cpu) = match bench.accelerator {
-        Accelerator::Kvm => ("kvm", "host"),
-        Accelerator::Tcg => ("tcg", "max"),
-    };
-    // Descriptors keep their numbers; they only must survive the exec. Another program that is started meanwhile gets them too,
-    // which does no harm here.
-    for descriptor in [control, link, devices, tap.as_fd()] {
-        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
-    }
-    let mut command = Command::new(&bench.qemu);
-    command
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-bios", FIRMWARE])
-        .args(["-M", "microvm,pic=on,pit=on,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram"])
-        .args(["-accel", accel, "-cpu", cpu, "-smp", "1", "-m", &mib.to_string()])
-        .args([
-            "-object",
-            &format!(
-                "memory-backend-file,id=ram,size={mib}M,mem-path={},share=off,readonly=on,rom=off",
-                memory.display()
-            ),
-        ])
-        .args([
-            "-chardev",
-            &format!("socket,id=control,fd={}", control.as_raw_fd()),
-            "-mon",
-            "chardev=control,mode=control",
-        ])
-        .args(["-chardev", "ringbuf,id=console,size=65536", "-serial", "chardev:console"])
-        .args(["-chardev", &format!("socket,id=link,fd={}", link.as_raw_fd())])
-        .args(["-device", "virtio-serial-device,max_ports=2"])
-        .args(["-device", &format!("virtserialport,chardev=link,name={LINK_PORT_NAME}")])
-        .args([
-            "-blockdev",
-            &format!("driver=file,node-name=disk,filename={},locking=off,discard=unmap", disk.display()),
-        ])
-        .args(["-device", "virtio-blk-device,drive=disk"]);
-    for slot in 0..VOLUMES_MAX {
-        command
-            .args(["-blockdev", &format!("driver=null-co,node-name=volume{slot},size=0,read-zeroes=on")])
-            .args(["-device", &format!("virtio-blk-device,drive=volume{slot}")]);
-    }
-    command
-        .args([
-            "-netdev",
-            &format!("tap,id=net,fd={},vhost=off", tap.as_raw_fd()),
-            "-device",
-            &format!("virtio-net-device,netdev=net,{NETWORK_CARD}"),
-        ])
-        .args(["-add-fd", &format!("fd={},set=3", devices.as_raw_fd())])
-        .args(["-incoming", "defer", "-global", "migration.send-configuration=off"])
-        .args(extra)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0);
-    command.spawn().context("start the engine's program")
+    Ok((ms, cpu_ms(program.id())?))
 }
 
 /// CPU time of all of a process's threads.

@@ -35,6 +35,12 @@ struct Arguments {
     /// Template to measure.
     #[arg(long, default_value = "minimal")]
     template: String,
+    /// What runs the machines.
+    #[arg(long, value_enum, default_value_t)]
+    engine: setup::EngineWanted,
+    /// Firecracker to use instead of the first one found.
+    #[arg(long, env = "FIRECRACKER_BIN")]
+    firecracker: Option<PathBuf>,
     /// Restores in a row.
     #[arg(long, default_value_t = 200)]
     restores: usize,
@@ -96,6 +102,7 @@ async fn main() -> anyhow::Result<()> {
     }
     let mut report = serde_json::Map::new();
     report.insert("host".into(), json!(host::host_facts()));
+    report.insert("build".into(), json!(if cfg!(debug_assertions) { "dev" } else { "release" }));
 
     // Without machines started ahead of need: the whole path, every time.
     let bench = Bench::open(&arguments, 0).await?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::floor::{self, Floor, against};
+use crate::floor::{self, Floor, Stand, against};
 use crate::guest::run;
 use crate::samples::{Samples, say};
 use crate::setup::Bench;
@@ -18,13 +18,13 @@ pub(crate) async fn sequential(
     floors: usize,
 ) -> anyhow::Result<Value> {
     let mut floor = Floor::default();
-    let lease = bench.node.network().acquire().await.context("get a network card")?;
+    let stand = Stand::take(bench, "floor").await?;
     let (mut confirmed, mut first_output, mut second_output) =
         (Samples::default(), Samples::default(), Samples::default());
     let mut phases = Vec::new();
     for round in 0..count {
         if round % count.div_ceil(floors.max(1)) == 0 {
-            floor.sample(bench, &lease.tap).await;
+            floor.sample(bench, &stand).await;
         }
         let started = Instant::now();
         let created = bench.create().await;
@@ -45,7 +45,7 @@ pub(crate) async fn sequential(
         second_output.add(output.map(|_| again.elapsed().as_secs_f64() * 1e3));
         sandbox.delete().await.context("delete a sandbox")?;
     }
-    bench.node.network().release(lease.slot).wait().await.context("give the network card back")?;
+    stand.give_back(bench).await?;
     floor.tell();
     let summary = confirmed.tell(&format!("{name}: identity confirmed"));
     first_output.tell(&format!("{name}: first command's output"));

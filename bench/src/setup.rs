@@ -1,36 +1,31 @@
 //! A node to measure.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context;
 use domain::SnapshotId;
-use host::{Deadlines, EngineSetting, FirecrackerFound, Freshness, ProbeSettings, Programs};
-use machine::Engine;
-use machine::qemu::{Accelerator, QemuConfig, QemuEngine};
+use engines::{EngineConfig, Settings};
+use host::{EngineSetting, Programs};
 use node::{CreateFrom, CreateRequest, Node, NodeConfig, RestoreTimings, Sandbox};
 
 use crate::Arguments;
 use crate::samples::say;
 
-pub(crate) const FIRMWARE: &str = "/usr/share/qemu/qboot.rom";
-
 pub(crate) struct Bench {
     pub(crate) node: Node,
     pub(crate) template: SnapshotId,
     pub(crate) data_dir: PathBuf,
-    pub(crate) qemu: PathBuf,
-    pub(crate) accelerator: Accelerator,
+    pub(crate) engine: EngineConfig,
 }
 
 impl Bench {
     pub(crate) async fn open(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<Self> {
-        let OpenNode { node, qemu, accelerator } = open_node(arguments, machines_waiting).await?;
+        let OpenNode { node, engine } = open_node(arguments, machines_waiting).await?;
         let spec = image::template::find(&arguments.template)
             .with_context(|| format!("there is no template {}", arguments.template))?;
         say(&format!("preparing template {}", spec.name));
         let template = node.template(&spec, &|_| {}).await.context("prepare the template")?;
-        Ok(Self { node, template, data_dir: arguments.data_dir.clone(), qemu, accelerator })
+        Ok(Self { node, template, data_dir: arguments.data_dir.clone(), engine })
     }
 
     pub(crate) async fn create(&self) -> anyhow::Result<(Sandbox, RestoreTimings)> {
@@ -48,46 +43,55 @@ impl Bench {
     }
 }
 
+/// Which engine is measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum EngineWanted {
+    /// The one that this host would be given.
+    #[default]
+    Auto,
+    /// QEMU, with KVM where it works.
+    Qemu,
+    /// QEMU with KVM.
+    QemuKvm,
+    /// QEMU without KVM.
+    QemuTcg,
+    /// Firecracker.
+    Firecracker,
+}
+
+impl EngineWanted {
+    fn setting(self) -> EngineSetting {
+        match self {
+            EngineWanted::Auto => EngineSetting::Auto,
+            EngineWanted::Qemu => EngineSetting::Qemu,
+            EngineWanted::QemuKvm => EngineSetting::QemuKvm,
+            EngineWanted::QemuTcg => EngineSetting::QemuTcg,
+            EngineWanted::Firecracker => EngineSetting::Firecracker,
+        }
+    }
+}
+
 /// A node, and what its machines run with.
 pub(crate) struct OpenNode {
     pub(crate) node: Node,
-    pub(crate) qemu: PathBuf,
-    pub(crate) accelerator: Accelerator,
+    pub(crate) engine: EngineConfig,
 }
 
 pub(crate) async fn open_node(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<OpenNode> {
-    let programs = Programs::default();
-    let qemu = programs.qemu().context("find qemu-system-x86_64")?;
     let mut config = NodeConfig::new(&arguments.data_dir);
     config.machines_waiting = machines_waiting;
-    std::fs::create_dir_all(&arguments.data_dir).context("make the data directory")?;
-    let probed = host::probe(&ProbeSettings {
-        programs,
-        cache: Some(arguments.data_dir.join("host-probe.json")),
-        freshness: Freshness::UseCache,
-        deadlines: Deadlines::default(),
-    })?;
-    // The floor is QEMU's, so that is what is measured.
-    let finding = host::classify(&probed.probe);
-    let choice = host::choose(EngineSetting::Auto, &finding, Some(&probed.probe), &FirecrackerFound::Missing);
-    let accelerator = match choice.engine {
-        host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
-        _ => Accelerator::Tcg,
-    };
-    let program = qemu.clone();
-    let make_engine = |jails: &std::path::Path| {
-        let config = QemuConfig {
-            program,
-            firmware: FIRMWARE.into(),
-            accelerator,
-            host_cpu: host::cpu_identity().map_or_else(|_| "unknown".to_owned(), |cpu| cpu.flags_digest),
-            tsc_khz: host::tsc_khz().khz,
-            jail_roots: jails.to_owned(),
-        };
-        Ok(Arc::new(QemuEngine::open(config)?) as Arc<dyn Engine>)
-    };
-    let node = Node::open(config, make_engine).await.context("open a node")?;
-    Ok(OpenNode { node, qemu, accelerator })
+    let programs = Programs { firecracker: arguments.firecracker.clone(), ..Programs::default() };
+    let probe_cache = arguments.data_dir.join("host-probe.json");
+    let settings = Settings::new(arguments.engine.setting(), programs, probe_cache);
+    let mut engine = None;
+    let opening = Node::open(config, |jails| {
+        let opened = settings.open(jails)?;
+        say(&format!("engine: {}", opened.choice.reason));
+        engine = Some(opened.config);
+        Ok(opened.engine)
+    });
+    let node = opening.await.context("open a node")?;
+    Ok(OpenNode { node, engine: engine.context("the node opened no engine")? })
 }
 
 /// Removes its sandboxes and ends it.

@@ -18,8 +18,8 @@ use domain::MachineShape;
 use guest_link::client::{Flush, Link, Opening};
 use image::{ImageStore, KernelSource, Reuse, Silent};
 use machine::{
-    BootPlan, Engine, MemoryTarget, Place, Prepared, ProcessIdentity, RestorePlan, SaveTarget, Saved, Vm,
-    VolumeDrive, WriteOut,
+    BootPlan, Engine, MemoryOrigin, MemoryTarget, Place, Prepared, ProcessIdentity, RestorePlan, SaveTarget,
+    Saved, Vm, VolumeDrive, WriteOut,
 };
 use storage::{DataDir, Pool, PoolConfig, PoolSize, clone_file};
 
@@ -172,7 +172,17 @@ impl Fixture {
         let disk_path = place.directory.join("disk");
         let (disk, _) = clone_file(&state.disk, &disk_path)?;
         let memory = File::open(&state.memory)?;
-        Ok((RestorePlan { place, shape: self.shape, memory, disk, volumes, tap: None }, disk_path))
+        Ok((
+            RestorePlan {
+                place,
+                shape: self.shape,
+                memory: MemoryOrigin::File(memory),
+                disk,
+                volumes,
+                tap: None,
+            },
+            disk_path,
+        ))
     }
 
     async fn prepare(&self, state: &State) -> Result<(Box<dyn Prepared>, Place, PathBuf)> {

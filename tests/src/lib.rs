@@ -13,6 +13,7 @@ pub mod command;
 pub mod conformance;
 pub mod engine;
 pub mod form;
+pub mod frail_store;
 pub mod guest;
 pub mod kept_images;
 pub mod lab;
@@ -21,6 +22,7 @@ pub mod packed;
 pub mod program;
 pub mod published;
 pub mod registry;
+pub mod s3_server;
 pub mod tls_front;
 pub mod wait;
 

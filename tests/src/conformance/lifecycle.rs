@@ -102,7 +102,7 @@ pub async fn a_machine_is_found_again(fixture: &Fixture) -> Result<()> {
     // As after the end of a node process: nobody else is connected.
     let Machine { vm, place, memory, disk, _end } = machine;
     drop(vm);
-    let found = fixture.engine.attach(&read, &place).await.context("attach")?;
+    let found = fixture.engine.attach(&read, &place, None).await.context("attach")?;
     ensure!(found.state().await? == VmState::Running);
     let again = Machine::new(found, place.clone(), memory, disk);
     let mut link = again.open_link(Opening::Reattach, ANSWER_PATIENCE).await?;
@@ -120,11 +120,11 @@ pub async fn a_machine_is_found_again(fixture: &Fixture) -> Result<()> {
 
     let mut reused = record.clone();
     reused.process.started_ticks += 1;
-    let refused = fixture.engine.attach(&reused, &place).await;
+    let refused = fixture.engine.attach(&reused, &place, None).await;
     ensure!(matches!(refused, Err(AttachError::Gone)), "a process with the same number was taken for it");
     ensure!(again.vm.state().await.is_ok(), "a refused attachment disturbed the machine");
     again.vm.kill().await;
-    let refused = fixture.engine.attach(&record, &place).await;
+    let refused = fixture.engine.attach(&record, &place, None).await;
     ensure!(matches!(refused, Err(AttachError::Gone)), "a machine that ended was found");
     Ok(())
 }

@@ -97,7 +97,8 @@ pub async fn a_hung_machine_is_told(fixture: &Fixture) -> Result<()> {
     ensure!(matches!(resumed, Err(ControlError::Unresponsive { .. })), "{resumed:?}");
     ensure!(started.elapsed() > Duration::from_secs(1), "it was given no time");
     let record = machine.vm.record();
-    let attached = tokio::time::timeout(HUNG_PATIENCE, fixture.engine.attach(&record, &machine.place)).await;
+    let attached =
+        tokio::time::timeout(HUNG_PATIENCE, fixture.engine.attach(&record, &machine.place, None)).await;
     ensure!(attached.context("no deadline")?.is_err(), "a hung machine was taken charge of");
     tokio::time::timeout(HUNG_PATIENCE, machine.vm.kill())
         .await
@@ -113,7 +114,7 @@ pub async fn what_is_not_there_is_told(fixture: &Fixture) -> Result<()> {
     let short = plan.place.directory.join("short-memory");
     fs::write(&short, vec![0; 4096])?;
     fs::set_permissions(&short, std::os::unix::fs::PermissionsExt::from_mode(0o444))?;
-    plan.memory = File::open(&short)?;
+    plan.memory = machine::MemoryOrigin::File(File::open(&short)?);
     let place = plan.place.clone();
     let prepared = fixture.engine.prepare(plan).await;
     ensure!(prepared.is_err(), "memory of the wrong size was taken");

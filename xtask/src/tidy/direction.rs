@@ -4,8 +4,9 @@
 //! pandastack ─► server ─► control ─► builder ─► node ─► machine, memory, image, storage, network ─► domain
 //! ```
 //!
-//! `store`, `guest-link`, `dockerfile` and `oci` stand beside the last group, `guest` knows only `guest-link`, `host` and `telemetry` know nobody. `image`
-//! also carries the compiled `guest`: its build script makes it, so that is no edge between libraries.
+//! `store`, `guest-link`, `dockerfile` and `oci` stand beside the last group, `guest` knows only `guest-link`, `host` and `telemetry` know
+//! nobody, `engines` puts `host` and `machine` together. `image` also carries the compiled `guest`: its build script makes it, so that
+//! is no edge between libraries.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,7 +27,7 @@ const fn of(name: &'static str, layer: u8, may_use: &'static [&'static str]) -> 
 }
 
 /// All crates, those that are planned included.
-const CRATES: [Crate; 22] = [
+const CRATES: [Crate; 23] = [
     of("dockerfile", 0, &[]),
     of("domain", 0, &[]),
     of("guest-link", 0, &[]),
@@ -35,13 +36,14 @@ const CRATES: [Crate; 22] = [
     of("telemetry", 0, &[]),
     of("client", 2, &["contract"]),
     of("contract", 1, &["domain"]),
+    of("engines", 2, &["host", "machine"]),
     of("guest", 1, &["guest-link"]),
     of("image", 1, &["domain"]),
     of("interpreter", 1, &["guest-link"]),
     of("machine", 1, &["domain", "memory"]),
     of("memory", 1, &["domain"]),
     of("network", 1, &["domain"]),
-    of("storage", 1, &["domain"]),
+    of("storage", 1, &["domain", "memory"]),
     of("store", 1, &["domain"]),
     of(
         "node",
@@ -76,6 +78,7 @@ const CRATES: [Crate; 22] = [
             "control",
             "dockerfile",
             "domain",
+            "engines",
             "guest-link",
             "host",
             "image",
@@ -182,9 +185,9 @@ mod tests {
 
     #[test]
     fn tests_may_look_beside_but_not_up() {
-        assert_eq!(errors("storage", "[dev-dependencies]\nmemory.workspace = true\n"), [""; 0]);
-        assert_eq!(errors("storage", "[dev-dependencies]\nnode.workspace = true\n").len(), 1);
-        assert_eq!(errors("storage", "[dependencies]\nmemory.workspace = true\n").len(), 1);
+        assert_eq!(errors("network", "[dev-dependencies]\nmemory.workspace = true\n"), [""; 0]);
+        assert_eq!(errors("network", "[dev-dependencies]\nnode.workspace = true\n").len(), 1);
+        assert_eq!(errors("network", "[dependencies]\nmemory.workspace = true\n").len(), 1);
     }
 
     #[test]
