@@ -6,8 +6,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -54,21 +52,19 @@ impl Digest {
         hasher.update(length.to_le_bytes());
         let mut buffer = vec![0; SPARSE_BLOCK];
         let mut position = 0;
-        while position < length {
+        for data in memory::extents::data_ranges(&file, length)? {
             // The start of the data is rounded down to a block, but never below what was already read.
-            let data = match rustix::fs::seek(&file, SeekFrom::Data(position)) {
-                Ok(offset) => (offset - offset % SPARSE_BLOCK as u64).max(position),
-                Err(Errno::NXIO) => break,
-                Err(error) => return Err(error.into()),
-            };
-            let wanted = (length - data).min(SPARSE_BLOCK as u64) as usize;
-            let block = &mut buffer[..wanted];
-            file.read_exact_at(block, data)?;
-            if block.iter().any(|byte| *byte != 0) {
-                hasher.update((data / SPARSE_BLOCK as u64).to_le_bytes());
-                hasher.update(&*block);
+            position = position.max(data.start - data.start % SPARSE_BLOCK as u64);
+            while position < data.end {
+                let wanted = (length - position).min(SPARSE_BLOCK as u64) as usize;
+                let block = &mut buffer[..wanted];
+                file.read_exact_at(block, position)?;
+                if block.iter().any(|byte| *byte != 0) {
+                    hasher.update((position / SPARSE_BLOCK as u64).to_le_bytes());
+                    hasher.update(&*block);
+                }
+                position += SPARSE_BLOCK as u64;
             }
-            position = data + SPARSE_BLOCK as u64;
         }
         Ok(Self::labelled(SPARSE, hasher))
     }

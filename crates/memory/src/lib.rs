@@ -9,6 +9,7 @@
 
 pub mod capture;
 pub mod changed;
+pub mod extents;
 pub mod mapping;
 pub mod pages;
 mod parallel;

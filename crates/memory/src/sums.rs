@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::SeekFrom;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::extents::{data_ranges, seek_data};
 use crate::parallel;
 pub use encoded::{DecodeError, SUMS_BYTES_MAX};
 
@@ -123,9 +123,13 @@ impl Sums {
         for chunks in &stale {
             sums.sums[chunks.clone()].fill(ZERO_SUM);
         }
-        let data = data_ranges(file, sums.length).map_err(SumError::Read)?;
-        let stale: Vec<Range<u64>> = stale.into_iter().map(|chunks| sums.bytes_of(chunks)).collect();
-        sums.fill(file, &intersection(&stale, &data)).map_err(SumError::Read)?;
+        let mut stale: Vec<Range<u64>> = stale.into_iter().map(|chunks| sums.bytes_of(chunks)).collect();
+        if sums.length != self.length {
+            // Most of what is new may be one hole. What was changed is read without asking, which would write it out first.
+            let data = data_ranges(file, sums.length).map_err(SumError::Read)?;
+            stale = intersection(&stale, &data);
+        }
+        sums.fill(file, &stale).map_err(SumError::Read)?;
         Ok(sums)
     }
 
@@ -139,14 +143,12 @@ impl Sums {
             What::All => Vec::from_iter((!self.sums.is_empty()).then_some(0..self.sums.len())),
             What::Ranges(ranges) => self.whole_chunks(ranges),
         };
-        let data = self.whole_chunks(&data_ranges(file, self.length).map_err(VerifyError::Read)?);
-        let stored: Vec<Range<usize>> = intersection(&chunks, &data);
-        for hole in difference(&chunks, &stored) {
-            if let Some(lost) = hole.clone().find(|chunk| self.sums[*chunk] != ZERO_SUM) {
-                return Err(self.damaged(lost));
-            }
-        }
-        let stored: Vec<Range<u64>> = stored.into_iter().map(|chunks| self.bytes_of(chunks)).collect();
+        // What is called a hole is believed only where zeros were written.
+        let data = self.whole_chunks(&seek_data(file, self.length).map_err(VerifyError::Read)?);
+        let stored = intersection(&chunks, &data).into_iter().chain(self.not_zeros(&chunks));
+        let stored: Vec<Range<u64>> = stored.map(|chunks| self.bytes_of(chunks)).collect();
+        let stored: Vec<Range<u64>> =
+            self.whole_chunks(&stored).into_iter().map(|chunks| self.bytes_of(chunks)).collect();
         let damaged = AtomicU64::new(u64::MAX);
         self.hash(file, &stored, |chunk, sum| {
             if self.sums[chunk] != sum {
@@ -248,6 +250,18 @@ impl Sums {
         chunks
     }
 
+    /// Those of ascending chunks that are not zeros.
+    fn not_zeros(&self, chunks: &[Range<usize>]) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for chunk in chunks.iter().cloned().flatten().filter(|chunk| self.sums[*chunk] != ZERO_SUM) {
+            match found.last_mut() {
+                Some(last) if last.end == chunk => last.end += 1,
+                _ => found.push(chunk..chunk + 1),
+            }
+        }
+        found
+    }
+
     /// Takes the sums of every chunk that `data` touches from the file.
     fn fill(&mut self, file: &File, data: &[Range<u64>]) -> io::Result<()> {
         let fresh: Vec<AtomicU64> = Vec::from_iter(self.sums.iter().copied().map(AtomicU64::new));
@@ -298,26 +312,6 @@ fn length_of(file: &File) -> Result<u64, SumError> {
     Ok(file.metadata().map_err(SumError::Read)?.len())
 }
 
-/// Where a file is not a hole: ascending, apart from each other, within `length`.
-pub(crate) fn data_ranges(file: &File, length: u64) -> io::Result<Vec<Range<u64>>> {
-    let mut ranges = Vec::new();
-    let mut at = 0;
-    while at < length {
-        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) if start < length => start,
-            Ok(_) | Err(rustix::io::Errno::NXIO) => break,
-            Err(errno) => return Err(errno.into()),
-        };
-        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(length);
-        if end <= start {
-            return Err(io::Error::other("the file system reports an empty extent"));
-        }
-        ranges.push(start..end);
-        at = end;
-    }
-    Ok(ranges)
-}
-
 /// What two ascending lists of ranges have in common.
 pub(crate) fn intersection<T: Ord + Copy>(one: &[Range<T>], other: &[Range<T>]) -> Vec<Range<T>> {
     let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
@@ -334,22 +328,6 @@ pub(crate) fn intersection<T: Ord + Copy>(one: &[Range<T>], other: &[Range<T>]) 
         }
     }
     common
-}
-
-/// What of `all` is not in `without`, of which every range lies within one of `all`.
-fn difference(all: &[Range<usize>], without: &[Range<usize>]) -> Vec<Range<usize>> {
-    let mut rest = Vec::new();
-    let mut without = without.iter().peekable();
-    for range in all {
-        let mut at = range.start;
-        while let Some(inner) = without.next_if(|inner| inner.end <= range.end) {
-            rest.push(at..inner.start);
-            at = inner.end;
-        }
-        rest.push(at..range.end);
-    }
-    rest.retain(|range| !range.is_empty());
-    rest
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 /// Mode of a clone unless the caller wants another: its owner alone may read it.
@@ -95,18 +94,8 @@ pub(crate) fn share(source: &File, target: &File) -> io::Result<bool> {
 fn copy(source: &File, target: &File) -> Result<(), CloneError> {
     let length = source.metadata().map_err(CloneError::Source)?.len();
     target.set_len(length).map_err(explain)?;
-    let mut at = 0;
-    while at < length {
-        let start = match rustix::fs::seek(source, SeekFrom::Data(at)) {
-            Ok(start) if start < length => start,
-            Ok(_) | Err(Errno::NXIO) => break,
-            Err(errno) => return Err(CloneError::Source(errno.into())),
-        };
-        let end = rustix::fs::seek(source, SeekFrom::Hole(start))
-            .map_err(|errno| CloneError::Source(errno.into()))?;
-        let end = end.min(length);
-        copy_range(source, target, start, end)?;
-        at = end.max(start + 1);
+    for data in memory::extents::data_ranges(source, length).map_err(CloneError::Source)? {
+        copy_range(source, target, data.start, data.end)?;
     }
     Ok(())
 }

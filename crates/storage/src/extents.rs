@@ -11,12 +11,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-use crate::ioctl::{self, RawExtent};
+use memory::extents::for_each_extent;
 
 /// Most extents compared. A file in more pieces counts as changed as a whole.
 const EXTENTS_MAX: usize = 1 << 20;
 
-const LAST: u32 = 0x1;
 const UNWRITTEN: u32 = 0x800;
 const SHARED: u32 = 0x2000;
 /// Unknown, delayed, encoded, encrypted, not aligned, inline, tail: the address does not stand for the bytes.
@@ -160,36 +159,6 @@ fn append(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
         _ if next.is_empty() => {}
         Some(last) if last.end >= next.start => last.end = last.end.max(next.end),
         _ => ranges.push(next),
-    }
-}
-
-/// Calls `visit` for the extents of a file in order until it returns `false`. Returns `false` where the file system
-/// has no extents to show.
-fn for_each_extent(file: &File, mut visit: impl FnMut(&RawExtent) -> bool) -> io::Result<bool> {
-    use rustix::io::Errno;
-    let mut start = 0;
-    loop {
-        let extents = match ioctl::extents(file, start) {
-            Ok(extents) => extents,
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INTR) => continue,
-                Some(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) if start == 0 => {
-                    return Ok(false);
-                }
-                _ => return Err(error),
-            },
-        };
-        for extent in &extents {
-            if !visit(extent) || extent.flags & LAST != 0 {
-                return Ok(true);
-            }
-        }
-        match extents.last() {
-            Some(last) if last.logical.saturating_add(last.length) > start => {
-                start = last.logical + last.length
-            }
-            _ => return Ok(true),
-        }
     }
 }
 

@@ -1,14 +1,13 @@
-//! The control calls of block devices and file systems that no library wraps safely: loop devices and extent maps.
+//! The control calls of block devices and file systems that no library wraps safely: loop devices and unused space.
 //!
 //! The only module of this crate with `unsafe` code. It contains the kernel's structures and one function per
 //! call, no policy.
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
-use rustix::ioctl::{Direction, Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, opcode};
+use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, opcode};
 
 const LOOP_CLR_FD: Opcode = 0x4C01;
 const LOOP_GET_STATUS64: Opcode = 0x4C05;
@@ -128,53 +127,4 @@ pub(crate) fn trim(directory: &File, length_min: u64) -> rustix::io::Result<u64>
     // SAFETY: the argument is a `struct fstrim_range`, which the kernel reads and updates.
     unsafe { rustix::ioctl::ioctl(directory, Updater::<FITRIM, TrimRange>::new(&mut range)) }?;
     Ok(range.length)
-}
-
-/// Extents asked for at once: 14 KiB of stack.
-pub(crate) const EXTENTS_PER_CALL: usize = 256;
-
-const FIEMAP_FLAG_SYNC: u32 = 1;
-
-/// `struct fiemap_extent` of `linux/fiemap.h`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RawExtent {
-    pub(crate) logical: u64,
-    pub(crate) physical: u64,
-    pub(crate) length: u64,
-    reserved64: [u64; 2],
-    pub(crate) flags: u32,
-    reserved: [u32; 3],
-}
-
-/// `struct fiemap` of `linux/fiemap.h`, with its extents.
-#[repr(C)]
-struct ExtentMap {
-    start: u64,
-    length: u64,
-    flags: u32,
-    mapped: u32,
-    capacity: u32,
-    reserved: u32,
-    extents: [RawExtent; EXTENTS_PER_CALL],
-}
-
-/// `_IOWR('f', 11, struct fiemap)`, of which only the 32 bytes before the extents count.
-const FS_IOC_FIEMAP: Opcode = opcode::from_components(Direction::ReadWrite, b'f', 11, 32);
-
-/// The first extents of `file` that end after `start`, at most [`EXTENTS_PER_CALL`], after writing back what is dirty.
-pub(crate) fn extents(file: impl AsFd, start: u64) -> io::Result<Vec<RawExtent>> {
-    let mut map = ExtentMap {
-        start,
-        length: u64::MAX - start,
-        flags: FIEMAP_FLAG_SYNC,
-        mapped: 0,
-        capacity: EXTENTS_PER_CALL as u32,
-        reserved: 0,
-        extents: [RawExtent::default(); EXTENTS_PER_CALL],
-    };
-    // SAFETY: the argument is a `struct fiemap` followed by as many extents as `capacity` says; the kernel writes no
-    // more than those.
-    unsafe { rustix::ioctl::ioctl(file, Updater::<FS_IOC_FIEMAP, ExtentMap>::new(&mut map)) }?;
-    Ok(map.extents[..EXTENTS_PER_CALL.min(map.mapped as usize)].to_vec())
 }

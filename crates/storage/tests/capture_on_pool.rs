@@ -169,3 +169,41 @@ fn capturing_64_mb_on_a_pool() {
     drop((base, filler, target, mapped));
     pool.close().unwrap();
 }
+
+/// Nor what it had before, beside what it was given and beside its holes.
+#[test]
+fn what_a_clone_was_given_is_never_taken_for_a_hole() {
+    let directory = Directory { directory: tempfile::tempdir().unwrap() };
+    let data_dir = DataDir::lock(directory.directory.path()).unwrap();
+    let pool = Pool::open(&data_dir, &PoolConfig { size: PoolSize::Bytes(1 << 30) }).unwrap();
+    let (base_path, clone_path) = (pool.path().join("base"), pool.path().join("clone"));
+    let base = File::create_new(&base_path).unwrap();
+    base.set_len(16 << 20).unwrap();
+    // Data and holes by turns. XFS sets room aside around what is written over shared data, holes included.
+    for at in (0..16 << 20).step_by(64 << 10) {
+        base.write_all_at(&noise(at as usize).repeat(8), at).unwrap();
+    }
+    let base_sums = Sums::compute(&File::open(&base_path).unwrap(), MEMORY_CHUNK_BYTES).unwrap();
+    clone_file(&base_path, &clone_path).unwrap();
+    let clone = File::options().read(true).write(true).open(&clone_path).unwrap();
+    // The clone is not read: what is in memory is always seen.
+    let mut expected = std::fs::read(&base_path).unwrap();
+    let mut changed = Vec::new();
+    for at in (0..16_u64 << 20).step_by(128 << 10) {
+        for at in [at + (28 << 10), at + (40 << 10)] {
+            let page = vec![(at >> 12) as u8 | 1; PAGE];
+            clone.write_all_at(&page, at).unwrap();
+            expected[at as usize..at as usize + PAGE].copy_from_slice(&page);
+            changed.push(at..at + PAGE_BYTES);
+        }
+    }
+    let updated = base_sums.updated(&clone, &changed).unwrap();
+    updated.verify(&clone, What::All).unwrap();
+    let mut blob = Vec::new();
+    let index = memory::stream::pack(&clone, &mut blob).unwrap();
+    let stored = expected.chunks(PAGE).filter(|page| page.iter().any(|byte| *byte != 0)).count();
+    assert_eq!((index.length(), blob.len()), (16 << 20, stored * PAGE));
+    assert_eq!(updated, Sums::compute(&clone, MEMORY_CHUNK_BYTES).unwrap());
+    drop((base, clone));
+    pool.close().unwrap();
+}

@@ -38,7 +38,7 @@ const CRATES: [Crate; 23] = [
     of("contract", 1, &["domain"]),
     of("engines", 2, &["host", "machine"]),
     of("guest", 1, &["guest-link"]),
-    of("image", 1, &["domain"]),
+    of("image", 1, &["domain", "memory"]),
     of("interpreter", 1, &["guest-link"]),
     of("machine", 1, &["domain", "memory"]),
     of("memory", 1, &["domain"]),

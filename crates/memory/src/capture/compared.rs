@@ -14,9 +14,10 @@ use std::time::Instant;
 use super::reading::read;
 use super::writing::{clear_all, start_writing_out, write};
 use super::{CaptureError, Captured, WINDOW_BYTES, WriteOut, check_length, windows};
+use crate::extents::data_ranges;
 use crate::mapping::GuestMemory;
 use crate::ranges::{self, length};
-use crate::sums::{data_ranges, intersection};
+use crate::sums::intersection;
 use crate::{PAGE_BYTES, parallel};
 
 const PAGE: usize = PAGE_BYTES as usize;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
 use super::{CHUNK_BYTES, Chunk, Digest, Index, LENGTH_MAX, PageMap};
-use crate::sums::data_ranges;
+use crate::extents::data_ranges;
 use crate::{PAGE_BYTES, parallel};
 
 /// Chunks read, hashed and held at a time, so that threads have something to do: 32 MiB.

@@ -148,7 +148,7 @@ fn files_in_many_pieces_are_walked_to_their_end() {
     for range in &expected {
         clone.write_all_at(&[3; 4096], range.start).unwrap();
     }
-    assert!(expected.len() > ioctl::EXTENTS_PER_CALL);
+    assert!(expected.len() > memory::extents::EXTENTS_PER_CALL);
     assert_eq!(changed_ranges(&base, &clone).unwrap(), expected);
     assert_eq!(unique_bytes(&clone).unwrap(), expected.len() as u64 * 4096);
 }
