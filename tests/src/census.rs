@@ -58,6 +58,24 @@ pub fn interfaces(tag: &str) -> Result<Vec<String>> {
     names("/sys/class/net", &format!("p{tag}v"))
 }
 
+/// Directories of the groups of a tag's machines: where the kernel's groups are mounted, if machines are in groups at all.
+pub fn groups(tag: &str) -> Result<Vec<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/self/mounts").context("list mounts")?;
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        let [_, place, "cgroup2", ..] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
+        let parent = Path::new(place).join("pandastack").join(tag);
+        let Ok(entries) = fs::read_dir(&parent) else { continue };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
 fn names(directory: &str, prefix: &str) -> Result<Vec<String>> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -109,11 +127,18 @@ pub fn snapshots(directory: &Path) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
+/// A group that goes while we look is not there.
+fn is_empty(group: &Path) -> bool {
+    fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|processes| processes.is_empty())
+}
+
 /// Everything of a data directory that could be left over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Census {
     /// Machine processes.
     pub machines: usize,
+    /// Groups that have no machine process in them.
+    pub empty_groups: usize,
     /// Network namespaces.
     pub namespaces: usize,
     /// Mounts.
@@ -135,6 +160,7 @@ impl Census {
         let pool = data_dir.join("pool");
         Ok(Self {
             machines: machines(&tag)?.len(),
+            empty_groups: groups(&tag)?.iter().filter(|group| is_empty(group)).count(),
             namespaces: namespaces(&tag)?.len(),
             mounts: mounts(data_dir)?.len(),
             loop_devices: loop_devices(data_dir)?,

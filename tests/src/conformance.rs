@@ -4,6 +4,7 @@
 
 mod jail;
 mod lifecycle;
+mod share;
 mod trouble;
 mod volumes;
 
@@ -28,6 +29,7 @@ pub use lifecycle::{
     a_booted_machine_is_saved_and_restored_many_times, a_guest_boots_and_answers, a_machine_is_found_again,
     a_restored_machine_is_saved_and_restored, pausing_and_resuming_can_be_repeated,
 };
+pub use share::a_machine_process_is_held_to_its_share;
 pub use trouble::{
     a_discarded_machine_leaves_nothing, a_hung_machine_is_told, an_end_is_told, damaged_devices_are_told,
     what_is_not_there_is_told,
@@ -50,6 +52,7 @@ pub struct Fixture {
     engine: Arc<dyn Engine>,
     /// Names of the suite's processes begin with this.
     prefix: String,
+    instance: String,
     directory: PathBuf,
     kernel: PathBuf,
     initramfs: PathBuf,
@@ -107,6 +110,7 @@ impl Fixture {
         Ok(Self {
             engine: engine::engine()?,
             prefix: format!("pandastack-{tag}-"),
+            instance: tag,
             directory: pool.path().join("machines"),
             kernel: kernel.path.clone(),
             initramfs: initramfs.path.clone(),
@@ -124,7 +128,8 @@ impl Fixture {
         std::fs::create_dir_all(&directory)?;
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(&directory, permissions)?;
-        Ok(Place { directory, name: format!("{}{number}", self.prefix), uid: FIRST_UID + number })
+        let name = format!("{}{number}", self.prefix);
+        Ok(Place { directory, name, instance: self.instance.clone(), uid: FIRST_UID + number })
     }
 
     /// Processes of the suite that are named like this place's.

@@ -89,6 +89,7 @@ pub fn remove(directory: &Path) -> Result<()> {
     end_all(&format!("servers of {}", directory.display()), || census::servers(directory))?;
     if let Some(tag) = census::tag(directory) {
         end_all(&format!("machines of {tag}"), || census::machines(&tag))?;
+        machine::cgroup::clear(&tag).context("remove groups")?;
         for namespace in census::namespaces(&tag)? {
             command::run("/usr/sbin/ip", &["netns", "delete", &namespace])?;
         }

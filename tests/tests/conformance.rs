@@ -26,6 +26,7 @@ cases![
     a_restored_machine_is_saved_and_restored,
     a_machine_is_found_again,
     a_machine_process_is_jailed,
+    a_machine_process_is_held_to_its_share,
     the_base_memory_cannot_be_written,
     an_end_is_told,
     a_discarded_machine_leaves_nothing,

@@ -103,6 +103,7 @@ fn the_command_line_finds_its_machines_again() -> Result<()> {
             line.say(&["delete", &id, &child])?;
             ensure!(line.json(&["list"])? == serde_json::json!([]));
             ensure!(census::machines(&prefix)?.is_empty() && census::namespaces(&prefix)?.is_empty());
+            ensure!(census::groups(&prefix)?.is_empty(), "groups are left: {:?}", census::groups(&prefix)?);
             ensure!(census::entries(&lab.data_dir().join("pool/sandboxes"))?.is_empty());
             ensure!(census::entries(&lab.data_dir().join("pool/waiting"))?.is_empty());
             Ok(())

@@ -1,5 +1,6 @@
 //! Why a host has no engine.
 
+use machine::cgroup::CgroupError;
 use machine::{firecracker, qemu};
 
 /// Why there is no engine.
@@ -23,6 +24,9 @@ pub enum OpenError {
         /// What it is called.
         name: &'static str,
     },
+    /// Machine processes are to be limited, and cannot be.
+    #[error("could not hold machine processes to their share of this host")]
+    Cgroups(#[source] CgroupError),
     /// QEMU was chosen and cannot be used.
     #[error("could not open the QEMU engine")]
     Qemu(#[source] qemu::OpenError),

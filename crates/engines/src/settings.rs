@@ -8,6 +8,7 @@ use host::{
     Programs,
 };
 use machine::Engine;
+use machine::cgroup::{CgroupSetting, Cgroups};
 use machine::firecracker::{FirecrackerConfig, usable_version};
 use machine::qemu::{Accelerator, QemuConfig};
 
@@ -23,6 +24,8 @@ pub struct Settings {
     pub engine: EngineSetting,
     /// How this host is probed, and with which programs.
     pub probe: ProbeSettings,
+    /// Whether machine processes are held to their share of the host.
+    pub cgroups: CgroupSetting,
 }
 
 /// An engine that can be used.
@@ -45,7 +48,7 @@ impl Settings {
             deadlines: Deadlines::default(),
             guest_kernel: None,
         };
-        Self { engine, probe }
+        Self { engine, probe, cgroups: CgroupSetting::default() }
     }
 
     /// The Firecracker of this host, and whether it is a release that can be used.
@@ -85,19 +88,20 @@ impl Settings {
             format!("{} {}-{}-{} {}", cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest);
         let tsc_khz = host::tsc_khz().khz;
         let jail_roots = jails.to_owned();
+        let cgroups = Cgroups::open(self.cgroups).map_err(OpenError::Cgroups)?;
         let accelerator = match choice.engine {
             host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
             host::Engine::Qemu { accel: host::Accelerator::Tcg } => Accelerator::Tcg,
             host::Engine::Firecracker => {
                 let program = programs.firecracker().ok_or(OpenError::Missing { name: "firecracker" })?;
-                let config = FirecrackerConfig { program, host_cpu, tsc_khz, jail_roots };
+                let config = FirecrackerConfig { program, host_cpu, tsc_khz, jail_roots, cgroups };
                 return Ok(EngineConfig::Firecracker(config));
             }
         };
         let program = programs.qemu().ok_or(OpenError::Missing { name: "qemu-system-x86_64" })?;
         let firmware = FIRMWARE.iter().map(PathBuf::from).find(|path| path.exists());
         let firmware = firmware.ok_or(OpenError::Missing { name: "QEMU's firmware qboot.rom" })?;
-        let config = QemuConfig { program, firmware, accelerator, host_cpu, tsc_khz, jail_roots };
+        let config = QemuConfig { program, firmware, accelerator, host_cpu, tsc_khz, jail_roots, cgroups };
         Ok(EngineConfig::Qemu(config))
     }
 

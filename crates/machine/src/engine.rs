@@ -120,6 +120,8 @@ pub struct Place {
     pub directory: PathBuf,
     /// Distinguishes this process from all others of the host in process lists; survives in its command line.
     pub name: String,
+    /// Which data directory it belongs to, among all that are used on the host.
+    pub instance: String,
     /// User and group id of the process, unique among running machines.
     pub uid: u32,
 }

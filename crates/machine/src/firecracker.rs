@@ -24,6 +24,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use domain::{EngineFingerprint, MachineShape};
 
+use crate::cgroup::{self, Cgroups};
 use crate::engine::{
     AttachError, BootPlan, DriveMode, Engine, MemoryOrigin, OnDemand, Place, Prepared, RestorePlan,
     StartError, VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
@@ -46,6 +47,9 @@ use vm::FirecrackerVm;
 const DEVICE_NODES: [DeviceNode; 2] =
     [DeviceNode { name: "kvm", number: (10, 232) }, DeviceNode { name: "net/tun", number: (10, 200) }];
 
+/// What a Firecracker takes besides its guest's memory, at most; the directory it writes is part of that.
+const OVERHEAD_BYTES: u64 = 128 << 20;
+
 /// What the engine needs to know about its host.
 #[derive(Debug, Clone)]
 pub struct FirecrackerConfig {
@@ -57,6 +61,8 @@ pub struct FirecrackerConfig {
     pub tsc_khz: u64,
     /// Directory for the roots of jails; on a file system that allows executing programs.
     pub jail_roots: PathBuf,
+    /// Where machine processes are held to their share, if they are.
+    pub cgroups: Option<Cgroups>,
 }
 
 /// Why the engine cannot be used.
@@ -84,6 +90,7 @@ pub enum OpenError {
 pub struct FirecrackerEngine {
     fingerprint: EngineFingerprint,
     root: JailRoot,
+    cgroups: Option<Cgroups>,
     /// What a machine whose memory comes on demand opens besides; `None` where it could not.
     fault_device: Option<DeviceNode>,
 }
@@ -113,7 +120,7 @@ impl FirecrackerEngine {
         let root = config.jail_roots.join(format!("firecracker-{}", &digest[..16]));
         let content = RootContent { program: &config.program, data: &[], directories: &[room::NAME, "dev"] };
         let root = JailRoot::ensure(&root, &content)?;
-        Ok(Self { fingerprint, root, fault_device: on_demand::device() })
+        Ok(Self { fingerprint, root, cgroups: config.cgroups, fault_device: on_demand::device() })
     }
 
     fn spawn(
@@ -141,6 +148,7 @@ impl FirecrackerEngine {
         if files.memory.is_none() {
             devices.push(self.fault_device.ok_or(StartError::NotOnDemand)?);
         }
+        let group = cgroup::make(self.cgroups.as_ref(), place, shape, OVERHEAD_BYTES)?;
         let jail = Jail {
             root: &self.root,
             binds,
@@ -152,10 +160,7 @@ impl FirecrackerEngine {
             devices: &devices,
             network: network.as_ref().map(AsFd::as_fd),
         };
-        let spawned = jail.spawn()?;
-        let process = VmProcess::from_pidfd(spawned.identity, spawned.pidfd)
-            .map_err(host("watch the machine process"))?;
-        Ok((process, output))
+        Ok((VmProcess::start(&jail, group)?, output))
     }
 }
 
@@ -244,10 +249,10 @@ impl Engine for FirecrackerEngine {
     async fn attach(
         &self,
         record: &VmRecord,
-        _place: &Place,
+        place: &Place,
         memory: Option<OnDemand>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
-        Ok(Arc::new(FirecrackerVm::attach(record, memory).await?))
+        Ok(Arc::new(FirecrackerVm::attach(record, place, memory).await?))
     }
 
     fn takes_memory_on_demand(&self) -> bool {

@@ -3,6 +3,7 @@
 //! An [`Engine`] boots, restores, saves and ends machines; it knows nothing of templates, sandboxes or the guest's messages.
 //! [`qemu`] and [`firecracker`] are engines. Every engine keeps the promises written at the trait and passes the same conformance suite.
 
+pub mod cgroup;
 mod digest;
 mod engine;
 pub mod firecracker;

@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::cgroup::{self, Group};
+use crate::engine::{Place, StartError};
+use crate::jail::Jail;
+
 /// How long an ended process may take to leave after SIGKILL before we stop waiting and say so.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -42,6 +46,8 @@ impl ProcessIdentity {
 pub struct VmProcess {
     identity: ProcessIdentity,
     pidfd: AsyncFd<OwnedFd>,
+    /// The group it is in, which goes with it.
+    group: Option<Group>,
 }
 
 impl VmProcess {
@@ -61,10 +67,34 @@ impl VmProcess {
     }
 
     #[allow(unsafe_code)]
-    pub(crate) fn from_pidfd(identity: ProcessIdentity, pidfd: OwnedFd) -> io::Result<Self> {
+    fn from_pidfd(identity: ProcessIdentity, pidfd: OwnedFd) -> io::Result<Self> {
         // SAFETY: `OwnedFd` always returns the one descriptor it owns and closes it only when dropped, which the `AsyncFd` does.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE)? };
-        Ok(Self { identity, pidfd })
+        Ok(Self { identity, pidfd, group: None })
+    }
+
+    /// Starts a program in its jail and in its group, which is removed when that fails and otherwise with the process.
+    pub(crate) fn start(jail: &Jail<'_>, group: Option<Group>) -> Result<Self, StartError> {
+        let started = jail.spawn(group.as_ref().map(AsFd::as_fd));
+        let started = started.map_err(StartError::Jail).and_then(|spawned| {
+            Self::from_pidfd(spawned.identity, spawned.pidfd)
+                .map_err(|source| StartError::Host { action: "watch the machine process", source })
+        });
+        match started {
+            Ok(process) => Ok(Self { group, ..process }),
+            Err(error) => {
+                if let Some(group) = group {
+                    group.remove_blocking();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The machine process that an earlier node process started there; `None` when it no longer exists.
+    pub(crate) fn attach(identity: ProcessIdentity, place: &Place) -> io::Result<Option<Self>> {
+        let process = Self::open(identity)?;
+        Ok(process.map(|process| Self { group: cgroup::find(&place.instance, &place.name), ..process }))
     }
 
     /// Which process this is.
@@ -93,7 +123,15 @@ impl VmProcess {
                 Err(error) => return format!("could not be watched: {error}"),
             }
         }
-        self.reap()
+        let status = self.reap();
+        self.remove_group().await;
+        status
+    }
+
+    async fn remove_group(&self) {
+        if let Some(group) = &self.group {
+            group.remove().await;
+        }
     }
 
     fn reap(&self) -> String {
@@ -118,6 +156,9 @@ impl VmProcess {
             // An error means that somebody else has taken its exit status.
             let _status = waitid(rustix::process::WaitId::PidFd(self.as_fd()), WaitIdOptions::EXITED);
         }
+        if let Some(group) = &self.group {
+            group.remove_blocking();
+        }
     }
 
     /// Sends SIGKILL and waits until the process is gone.
@@ -127,8 +168,10 @@ impl VmProcess {
             && tokio::time::timeout(KILL_PATIENCE, self.ended()).await.is_err()
         {
             tracing::error!(pid = self.identity.pid, "machine process {} does not end", self.identity.pid);
+            return;
         }
         self.reap();
+        self.remove_group().await;
     }
 }
 

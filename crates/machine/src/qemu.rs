@@ -17,6 +17,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use domain::EngineFingerprint;
 
+use crate::cgroup::{self, Cgroups, Group};
 use crate::engine::{
     AttachError, BootPlan, Engine, MemoryOrigin, OnDemand, Place, Prepared, RestorePlan, StartError,
     VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
@@ -32,6 +33,11 @@ use vm::{CONTROL_SOCKET, LINK_SOCKET, QemuVm};
 
 /// The first version that maps memory privately from a file it cannot write.
 pub const VERSION_MIN: (u32, u32) = (8, 2);
+
+/// What a QEMU takes besides its guest's memory, at most.
+const KVM_OVERHEAD_BYTES: u64 = 256 << 20;
+/// The same for one that emulates: translated code alone takes up to 1 GiB.
+const TCG_OVERHEAD_BYTES: u64 = 1280 << 20;
 
 /// What runs the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +63,8 @@ pub struct QemuConfig {
     pub tsc_khz: u64,
     /// Directory for the roots of jails; on a file system that allows executing programs.
     pub jail_roots: PathBuf,
+    /// Where machine processes are held to their share, if they are.
+    pub cgroups: Option<Cgroups>,
 }
 
 /// Why the engine cannot be used.
@@ -162,6 +170,7 @@ impl QemuEngine {
             tap: files.tap.map(AsRawFd::as_raw_fd),
             kvm: kvm.as_ref().map(AsRawFd::as_raw_fd),
         };
+        let group = self.group(place, shape)?;
         let jail = Jail {
             root: &self.root,
             binds: files.binds,
@@ -173,10 +182,16 @@ impl QemuEngine {
             devices: &[],
             network: None,
         };
-        let spawned = jail.spawn()?;
-        let process = VmProcess::from_pidfd(spawned.identity, spawned.pidfd)
-            .map_err(host("watch the machine process"))?;
-        Ok((process, output))
+        Ok((VmProcess::start(&jail, group)?, output))
+    }
+
+    /// The group that a machine's process begins in.
+    fn group(&self, place: &Place, shape: domain::MachineShape) -> Result<Option<Group>, StartError> {
+        let own = match self.config.accelerator {
+            Accelerator::Kvm => KVM_OVERHEAD_BYTES,
+            Accelerator::Tcg => TCG_OVERHEAD_BYTES,
+        };
+        cgroup::make(self.config.cgroups.as_ref(), place, shape, own)
     }
 }
 

@@ -47,6 +47,7 @@ impl Names {
         Place {
             directory: directory.to_owned(),
             name: format!("{}{slot}", self.prefix()),
+            instance: self.tag.clone(),
             uid: self.uid_base + slot.get() % 16_384,
         }
     }

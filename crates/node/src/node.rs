@@ -189,6 +189,7 @@ impl Node {
         let findings = recovery::survey(&paths).map_err(host("look for sandboxes"))?;
         let (processes, slots) = recovery::claims(&findings);
         sweep::end_unclaimed(&names.prefix(), &processes).await.map_err(host("end leftover machines"))?;
+        machine::cgroup::clear(&names.tag).map_err(host("remove groups of leftover machines"))?;
         remove_directory(&paths.waiting()).map_err(host("remove leftover machines"))?;
         remove_directory(&paths.builds().join(BUILDS_STAGING)).map_err(host("remove half-made builds"))?;
         let paths = Paths::new(pool.path()).map_err(host("make the pool's directories"))?;
@@ -253,6 +254,9 @@ impl Node {
         self.shared.lock().clear();
         if let Err(error) = self.shared.network.close().await {
             tracing::warn!(%error, "parts of the network stay until the next start");
+        }
+        if let Err(error) = machine::cgroup::clear(&self.shared.names.tag) {
+            tracing::warn!(%error, "the group of this node's machines stays until the next start");
         }
     }
 

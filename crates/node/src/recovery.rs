@@ -178,6 +178,9 @@ async fn end_machine(shared: &Shared, record: &SandboxRecord) {
         && let Ok(Some(process)) = VmProcess::open(vm.process)
     {
         process.kill().await;
+        if let Err(error) = machine::cgroup::clear(&shared.names.tag) {
+            tracing::warn!(%error, "the group of a machine stays until the next start");
+        }
     }
     if let Some(slot) = record.slot
         && let Err(error) = shared.network.release(Slot::new(slot)).wait().await

@@ -41,6 +41,10 @@ pub(crate) struct Options {
     /// Modules of that kernel, as lib/modules/RELEASE has them [default: none, all it needs is built in].
     #[arg(long, global = true, env = "PANDASTACK_KERNEL_MODULES", value_name = "DIRECTORY")]
     kernel_modules: Option<PathBuf>,
+    /// Whether machine processes are held to their share of processors, memory and processes by the kernel (cgroup v2) [default: auto, as
+    /// far as this host can].
+    #[arg(long, global = true, env = "PANDASTACK_CGROUPS", value_enum)]
+    cgroups: Option<CgroupSetting>,
     /// Addresses for guests, as `a.b.c.d/prefix` [default: 10.201.0.0/16].
     #[arg(long, global = true, env = "PANDASTACK_ADDRESSES")]
     addresses: Option<String>,
@@ -86,6 +90,18 @@ pub(crate) enum EngineSetting {
     Firecracker,
 }
 
+/// Whether machine processes are held to their share of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CgroupSetting {
+    /// As far as this host can.
+    Auto,
+    /// In every way, or nothing starts.
+    Required,
+    /// Not at all.
+    Off,
+}
+
 /// The settings file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -96,6 +112,7 @@ struct File {
     firecracker: Option<PathBuf>,
     kernel: Option<PathBuf>,
     kernel_modules: Option<PathBuf>,
+    cgroups: Option<CgroupSetting>,
     addresses: Option<String>,
     uplink: Option<String>,
     guest_certificates: Option<PathBuf>,
@@ -245,6 +262,7 @@ pub(crate) struct Settings {
     pub(crate) engine: EngineSetting,
     pub(crate) qemu: Option<PathBuf>,
     pub(crate) firecracker: Option<PathBuf>,
+    pub(crate) cgroups: CgroupSetting,
     pub(crate) node: NodeConfig,
     /// What the settings file says about `pandastack serve`.
     pub(crate) serve: ServeSettings,
@@ -315,6 +333,7 @@ impl Options {
             engine: self.engine.or(file.engine).unwrap_or(EngineSetting::Auto),
             qemu: self.qemu.clone().or(file.qemu),
             firecracker: self.firecracker.clone().or(file.firecracker),
+            cgroups: self.cgroups.or(file.cgroups).unwrap_or(CgroupSetting::Auto),
             node,
             serve: file.serve,
         })

@@ -9,7 +9,7 @@ use image::KernelSource;
 use machine::Engine;
 use node::Node;
 
-use crate::config::{EngineSetting, Settings};
+use crate::config::{CgroupSetting, EngineSetting, Settings};
 
 /// The programs this host offers.
 pub(crate) fn programs(settings: &Settings) -> Programs {
@@ -62,6 +62,11 @@ fn wanted(settings: &Settings) -> engines::Settings {
     let mut wanted =
         engines::Settings::new(host_setting(settings.engine), programs(settings), probe_cache(settings));
     wanted.probe.guest_kernel = guest_kernel(settings);
+    wanted.cgroups = match settings.cgroups {
+        CgroupSetting::Auto => machine::cgroup::CgroupSetting::Auto,
+        CgroupSetting::Required => machine::cgroup::CgroupSetting::Required,
+        CgroupSetting::Off => machine::cgroup::CgroupSetting::Off,
+    };
     wanted
 }
 

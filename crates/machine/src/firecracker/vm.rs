@@ -18,7 +18,7 @@ use super::machine::{ROOT, WRITABLE, drive_path};
 use super::on_demand::Pages;
 use super::room::{self, Room};
 use crate::engine::{
-    AttachError, ControlError, Exit, OnDemand, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+    AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
 use crate::output;
 use crate::process::VmProcess;
@@ -102,9 +102,13 @@ impl FirecrackerVm {
         }
     }
 
-    pub(super) async fn attach(record: &VmRecord, memory: Option<OnDemand>) -> Result<Self, AttachError> {
+    pub(super) async fn attach(
+        record: &VmRecord,
+        place: &Place,
+        memory: Option<OnDemand>,
+    ) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
-        let process = VmProcess::open(record.process).map_err(watch)?.ok_or(AttachError::Gone)?;
+        let process = VmProcess::attach(record.process, place).map_err(watch)?.ok_or(AttachError::Gone)?;
         let room = Room::open(record.process.pid)
             .map_err(|source| ControlError::Host { action: "open the machine's room", source })?;
         // It was the process that was meant if that is still there.

@@ -22,6 +22,8 @@ use super::own::{DeviceNode, DevicesPlan, Room, RoomPlan};
 const CHILD_STACK_BYTES: usize = 64 * 1024;
 /// From the kernel's `linux/mount.h`: the source is the descriptor itself.
 const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+/// From the kernel's `linux/sched.h`.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Descriptors a machine process may hold: disks, taps, sockets and the engine's own.
 const OPEN_FILES_MAX: u64 = 256;
 
@@ -139,6 +141,7 @@ struct ChildPlan<'a> {
     room: Option<RoomPlan>,
     devices: Option<DevicesPlan>,
     network: Option<RawFd>,
+    group: Option<RawFd>,
     uid: u32,
     arguments: Vec<*const libc::c_char>,
     environment: [*const libc::c_char; 1],
@@ -149,8 +152,9 @@ struct ChildPlan<'a> {
 }
 
 impl Jail<'_> {
-    /// Starts the program; returns when it has been executed. After `Err` no process is left. Blocks for a few milliseconds.
-    pub fn spawn(&self) -> Result<Spawned, JailError> {
+    /// Starts the program in a group (cgroup v2), or in that of the node; returns when it has been executed. After `Err` no process
+    /// is left. Blocks for a few milliseconds.
+    pub fn spawn(&self, group: Option<BorrowedFd<'_>>) -> Result<Spawned, JailError> {
         let host = |action| move |source: io::Error| JailError::Host { action, source };
         let null = File::open("/dev/null").map_err(host("open /dev/null"))?;
         let (report_read, report_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -180,6 +184,7 @@ impl Jail<'_> {
             room: self.room.map(|room| RoomPlan::new(root, room, self.uid)).transpose()?,
             devices: (!self.devices.is_empty()).then(|| DevicesPlan::new(root, self.devices)).transpose()?,
             network: self.network.map(|network| network.as_raw_fd()),
+            group: group.map(|group| group.as_raw_fd()),
             uid: self.uid,
             arguments,
             environment: [ptr::null()],
@@ -217,19 +222,29 @@ pub(super) fn c_string(text: &OsStr) -> Result<CString, NulError> {
 }
 
 fn clone_child(plan: &ChildPlan<'_>) -> io::Result<(u32, OwnedFd)> {
-    let mut stack = vec![0u8; CHILD_STACK_BYTES];
+    let mut stack = vec![Frame([0; 16]); CHILD_STACK_BYTES / size_of::<Frame>()];
     let mut pidfd: libc::c_int = -1;
-    let mut flags = libc::CLONE_VM
+    let flags = libc::CLONE_VM
         | libc::CLONE_VFORK
         | libc::CLONE_PIDFD
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::SIGCHLD;
+        | libc::CLONE_NEWUTS;
+    // SAFETY: numbers only; zero means that the kernel is asked for nothing.
+    let mut wanted: libc::clone_args = unsafe { std::mem::zeroed() };
+    wanted.flags = flags as u64;
     if plan.network.is_none() {
-        flags |= libc::CLONE_NEWNET;
+        wanted.flags |= libc::CLONE_NEWNET as u64;
     }
+    if let Some(group) = plan.group {
+        wanted.flags |= CLONE_INTO_CGROUP;
+        wanted.cgroup = group as u64;
+    }
+    wanted.pidfd = ptr::from_mut(&mut pidfd) as u64;
+    wanted.exit_signal = libc::SIGCHLD as u64;
+    wanted.stack = stack.as_mut_ptr() as u64;
+    wanted.stack_size = CHILD_STACK_BYTES as u64;
     // SAFETY: an all-zero signal set is valid storage for sigfillset and pthread_sigmask to write.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
         unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
@@ -239,24 +254,55 @@ fn clone_child(plan: &ChildPlan<'_>) -> io::Result<(u32, OwnedFd)> {
     let pid = unsafe {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let top = stack.as_mut_ptr().add(CHILD_STACK_BYTES);
-        let top = top.sub(top as usize % 16);
-        let pid = libc::clone(
-            child,
-            top.cast(),
-            flags,
-            ptr::from_ref(plan).cast_mut().cast(),
-            &mut pidfd as *mut libc::c_int,
-        );
-        let error = io::Error::last_os_error();
+        let pid = clone3(&wanted, child, plan);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
-        if pid < 0 {
-            return Err(error);
-        }
         pid
     };
+    if pid < 0 {
+        return Err(io::Error::from_raw_os_error(i32::try_from(-pid).unwrap_or(libc::EINVAL)));
+    }
     // SAFETY: with CLONE_PIDFD the kernel stored a new descriptor, owned by nobody else, in `pidfd`.
     Ok((pid as u32, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+/// What a stack is made of: its top has to be aligned to this.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Frame([u8; 16]);
+
+/// The system call. The C library has no function for it, and its `clone` cannot put a child into a group, which would then have to be
+/// moved there: that waits for every processor of the host. Returns the child's id, or an error as the kernel has it.
+///
+/// # Safety
+/// `wanted` has a stack of its own for the child, on which `run` is called with `plan` and from which it must not return.
+unsafe fn clone3(
+    wanted: &libc::clone_args,
+    run: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    plan: &ChildPlan<'_>,
+) -> i64 {
+    let outcome: i64;
+    // SAFETY: the parent comes back with a number and nothing else changed. The child has the same registers, another stack, and
+    // leaves this code for good.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 => outcome,
+            in("rdi") ptr::from_ref(wanted),
+            in("rsi") size_of::<libc::clone_args>(),
+            in("r12") ptr::from_ref(plan),
+            in("r13") run,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    outcome
 }
 
 /// The child. Never returns to Rust code of the parent: it executes the program or exits.

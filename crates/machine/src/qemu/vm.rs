@@ -73,7 +73,7 @@ fn open_directory(place: &Place) -> Result<File, ControlError> {
 impl QemuVm {
     pub(super) async fn attach(record: &VmRecord, place: &Place) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
-        let process = VmProcess::open(record.process).map_err(watch)?.ok_or(AttachError::Gone)?;
+        let process = VmProcess::attach(record.process, place).map_err(watch)?.ok_or(AttachError::Gone)?;
         let directory = open_directory(place)?;
         let control = Qmp::connect(&directory, CONTROL_SOCKET, PATIENCE).await?;
         Ok(Self { process, control, record: record.clone(), directory, output: None })
