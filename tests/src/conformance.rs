@@ -4,6 +4,7 @@
 
 mod jail;
 mod lifecycle;
+mod rates;
 mod share;
 mod trouble;
 mod volumes;
@@ -29,6 +30,7 @@ pub use lifecycle::{
     a_booted_machine_is_saved_and_restored_many_times, a_guest_boots_and_answers, a_machine_is_found_again,
     a_restored_machine_is_saved_and_restored, pausing_and_resuming_can_be_repeated,
 };
+pub use rates::a_disk_keeps_its_rate;
 pub use share::a_machine_process_is_held_to_its_share;
 pub use trouble::{
     a_discarded_machine_leaves_nothing, a_hung_machine_is_told, an_end_is_told, damaged_devices_are_told,
@@ -199,9 +201,18 @@ impl Fixture {
         state: &State,
         volumes: Vec<VolumeDrive>,
     ) -> Result<(Box<dyn Prepared>, Place, PathBuf)> {
+        self.prepare_on(&self.engine, state, volumes).await
+    }
+
+    async fn prepare_on(
+        &self,
+        engine: &Arc<dyn Engine>,
+        state: &State,
+        volumes: Vec<VolumeDrive>,
+    ) -> Result<(Box<dyn Prepared>, Place, PathBuf)> {
         let (plan, disk) = self.plan(state, volumes)?;
         let place = plan.place.clone();
-        Ok((self.engine.prepare(plan).await.context("prepare")?, place, disk))
+        Ok((engine.prepare(plan).await.context("prepare")?, place, disk))
     }
 
     /// A machine of saved state, paused.

@@ -9,7 +9,7 @@ use domain::EngineFingerprint;
 use engines::Settings;
 use host::{EngineSetting, Programs};
 use machine::{
-    AttachError, BootPlan, Engine, OnDemand, Place, Prepared, RestorePlan, StartError, Vm, VmRecord,
+    AttachError, BootPlan, Engine, OnDemand, Place, Prepared, Rates, RestorePlan, StartError, Vm, VmRecord,
 };
 
 use crate::cache;
@@ -27,12 +27,18 @@ pub fn engine() -> Result<Arc<dyn Engine>> {
     if let Some(engine) = ENGINE.get() {
         return Ok(Arc::clone(engine));
     }
+    let engine = with_rates(Rates::default())?;
+    Ok(Arc::clone(ENGINE.get_or_init(|| engine)))
+}
+
+/// The same engine, whose machines have limits.
+pub fn with_rates(rates: Rates) -> Result<Arc<dyn Engine>> {
     // Several processes must not make the jail's root at once.
     let directory = cache::directory()?;
     let _lock = cache::lock(&directory.join("engine.lock"))?;
-    let opened = settings(directory.join("host-probe.json"))?.open(&directory.join("jails"));
-    let engine = opened.context("open the engine under test")?.engine;
-    Ok(Arc::clone(ENGINE.get_or_init(|| engine)))
+    let settings = Settings { rates, ..settings(directory.join("host-probe.json"))? };
+    let opened = settings.open(&directory.join("jails"));
+    Ok(opened.context("open the engine under test")?.engine)
 }
 
 fn settings(probe_cache: PathBuf) -> Result<Settings> {

@@ -27,6 +27,7 @@ cases![
     a_machine_is_found_again,
     a_machine_process_is_jailed,
     a_machine_process_is_held_to_its_share,
+    a_disk_keeps_its_rate,
     the_base_memory_cannot_be_written,
     an_end_is_told,
     a_discarded_machine_leaves_nothing,

@@ -27,6 +27,11 @@ pub enum OpenError {
     /// Machine processes are to be limited, and cannot be.
     #[error("could not hold machine processes to their share of this host")]
     Cgroups(#[source] CgroupError),
+    /// A limit that only Firecracker has.
+    #[error(
+        "QEMU cannot limit how fast machines use their network: leave that limit out, or have Firecracker run them"
+    )]
+    NetworkRate,
     /// QEMU was chosen and cannot be used.
     #[error("could not open the QEMU engine")]
     Qemu(#[source] qemu::OpenError),

@@ -7,10 +7,10 @@ use host::{
     Deadlines, EngineChoice, EngineSetting, Finding, FirecrackerFound, Freshness, Probe, ProbeSettings,
     Programs,
 };
-use machine::Engine;
 use machine::cgroup::{CgroupSetting, Cgroups};
 use machine::firecracker::{FirecrackerConfig, usable_version};
 use machine::qemu::{Accelerator, QemuConfig};
+use machine::{Engine, Rates};
 
 use crate::{EngineConfig, OpenError};
 
@@ -26,6 +26,8 @@ pub struct Settings {
     pub probe: ProbeSettings,
     /// Whether machine processes are held to their share of the host.
     pub cgroups: CgroupSetting,
+    /// How fast machines may use their devices.
+    pub rates: Rates,
 }
 
 /// An engine that can be used.
@@ -48,7 +50,7 @@ impl Settings {
             deadlines: Deadlines::default(),
             guest_kernel: None,
         };
-        Self { engine, probe, cgroups: CgroupSetting::default() }
+        Self { engine, probe, cgroups: CgroupSetting::default(), rates: Rates::default() }
     }
 
     /// The Firecracker of this host, and whether it is a release that can be used.
@@ -88,20 +90,25 @@ impl Settings {
             format!("{} {}-{}-{} {}", cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest);
         let tsc_khz = host::tsc_khz().khz;
         let jail_roots = jails.to_owned();
+        let rates = self.rates;
         let cgroups = Cgroups::open(self.cgroups).map_err(OpenError::Cgroups)?;
         let accelerator = match choice.engine {
             host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
             host::Engine::Qemu { accel: host::Accelerator::Tcg } => Accelerator::Tcg,
             host::Engine::Firecracker => {
                 let program = programs.firecracker().ok_or(OpenError::Missing { name: "firecracker" })?;
-                let config = FirecrackerConfig { program, host_cpu, tsc_khz, jail_roots, cgroups };
+                let config = FirecrackerConfig { program, host_cpu, tsc_khz, jail_roots, cgroups, rates };
                 return Ok(EngineConfig::Firecracker(config));
             }
         };
+        if rates.network_bytes.is_some() {
+            return Err(OpenError::NetworkRate);
+        }
         let program = programs.qemu().ok_or(OpenError::Missing { name: "qemu-system-x86_64" })?;
         let firmware = FIRMWARE.iter().map(PathBuf::from).find(|path| path.exists());
         let firmware = firmware.ok_or(OpenError::Missing { name: "QEMU's firmware qboot.rom" })?;
-        let config = QemuConfig { program, firmware, accelerator, host_cpu, tsc_khz, jail_roots, cgroups };
+        let config =
+            QemuConfig { program, firmware, accelerator, host_cpu, tsc_khz, jail_roots, cgroups, rates };
         Ok(EngineConfig::Qemu(config))
     }
 

@@ -8,6 +8,7 @@ mod api;
 mod link;
 mod machine;
 mod on_demand;
+mod rates;
 mod release;
 mod room;
 mod tap;
@@ -32,10 +33,12 @@ use crate::engine::{
 use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, Room, RootContent, RootError};
 use crate::output;
 use crate::process::VmProcess;
+use crate::rates::Rates;
 use crate::waiting::Waiting;
 
 pub use link::PORT as LINK_PORT;
 pub use machine::{Remembered, remembered};
+use rates::RatedDevices;
 pub use release::{RELEASES, Release};
 pub use tap::hand_over as hand_over_tap;
 pub use version::{
@@ -63,6 +66,8 @@ pub struct FirecrackerConfig {
     pub jail_roots: PathBuf,
     /// Where machine processes are held to their share, if they are.
     pub cgroups: Option<Cgroups>,
+    /// How fast machines may use their devices.
+    pub rates: Rates,
 }
 
 /// Why the engine cannot be used.
@@ -91,6 +96,7 @@ pub struct FirecrackerEngine {
     fingerprint: EngineFingerprint,
     root: JailRoot,
     cgroups: Option<Cgroups>,
+    rates: Rates,
     /// What a machine whose memory comes on demand opens besides; `None` where it could not.
     fault_device: Option<DeviceNode>,
 }
@@ -120,7 +126,8 @@ impl FirecrackerEngine {
         let root = config.jail_roots.join(format!("firecracker-{}", &digest[..16]));
         let content = RootContent { program: &config.program, data: &[], directories: &[room::NAME, "dev"] };
         let root = JailRoot::ensure(&root, &content)?;
-        Ok(Self { fingerprint, root, cgroups: config.cgroups, fault_device: on_demand::device() })
+        let fault_device = on_demand::device();
+        Ok(Self { fingerprint, root, cgroups: config.cgroups, rates: config.rates, fault_device })
     }
 
     fn spawn(
@@ -175,6 +182,13 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
+    fn rated(&self) -> RatedDevices {
+        let volumes = self.volumes.iter().enumerate();
+        let volumes = volumes.map(|(slot, volume)| machine::volume_drive(slot, volume.mode));
+        let drives = std::iter::once(machine::ROOT).chain(volumes.take(VOLUMES_MAX)).collect();
+        RatedDevices { drives, has_network: self.tap.is_some() }
+    }
+
     /// What Firecracker would find out late or not at all.
     fn check(&self, shape: MachineShape) -> Result<(), StartError> {
         if self.volumes.len() > VOLUMES_MAX {
@@ -225,8 +239,10 @@ impl Engine for FirecrackerEngine {
         ];
         let memory = Some(&plan.memory);
         let files = Files { binds, memory, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap };
+        let rated = files.rated();
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
-        Ok(Arc::new(vm::control_new(process, output, None).await?.start(&requests).await?))
+        let vm = vm::control_new(process, output, None, (self.rates, rated)).await?;
+        Ok(Arc::new(vm.start(&requests).await?))
     }
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
@@ -242,8 +258,10 @@ impl Engine for FirecrackerEngine {
             volumes: &plan.volumes,
             tap: plan.tap,
         };
+        let rated = files.rated();
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
-        Ok(Box::new(Waiting::new(vm::control_new(process, output, on_demand).await?)))
+        let vm = vm::control_new(process, output, on_demand, (self.rates, rated)).await?;
+        Ok(Box::new(Waiting::new(vm)))
     }
 
     async fn attach(
@@ -252,7 +270,7 @@ impl Engine for FirecrackerEngine {
         place: &Place,
         memory: Option<OnDemand>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
-        Ok(Arc::new(FirecrackerVm::attach(record, place, memory).await?))
+        Ok(Arc::new(FirecrackerVm::attach(record, place, memory, self.rates).await?))
     }
 
     fn takes_memory_on_demand(&self) -> bool {

@@ -14,6 +14,7 @@ pub mod jail;
 mod output;
 mod process;
 pub mod qemu;
+mod rates;
 mod waiting;
 
 pub use engine::{
@@ -23,3 +24,4 @@ pub use engine::{
 };
 pub use memory::WriteOut;
 pub use process::{ProcessIdentity, VmProcess};
+pub use rates::Rates;

@@ -5,6 +5,7 @@
 
 mod command;
 pub(crate) mod qmp;
+mod rates;
 mod vm;
 
 use std::fs::{self, File};
@@ -25,6 +26,7 @@ use crate::engine::{
 use crate::jail::{Bind, BindMode, Jail, JailRoot, RootContent, RootError};
 use crate::output;
 use crate::process::VmProcess;
+use crate::rates::Rates;
 use crate::waiting::Waiting;
 
 use command::{Descriptors, Origin};
@@ -65,6 +67,8 @@ pub struct QemuConfig {
     pub jail_roots: PathBuf,
     /// Where machine processes are held to their share, if they are.
     pub cgroups: Option<Cgroups>,
+    /// How fast machines may use their disks. Of the network QEMU has nothing to say.
+    pub rates: Rates,
 }
 
 /// Why the engine cannot be used.
@@ -225,7 +229,7 @@ impl Engine for QemuEngine {
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &origin))?;
         let record = VmRecord::new(process.identity());
-        let vm = vm::control_new(process, output, record, plan.place).await?;
+        let vm = vm::control_new(process, output, record, plan.place, self.config.rates).await?;
         Ok(Arc::new(vm))
     }
 
@@ -236,7 +240,8 @@ impl Engine for QemuEngine {
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
         let record = VmRecord::new(process.identity());
-        Ok(Box::new(Waiting::new(vm::control_new(process, output, record, plan.place).await?)))
+        let vm = vm::control_new(process, output, record, plan.place, self.config.rates).await?;
+        Ok(Box::new(Waiting::new(vm)))
     }
 
     async fn attach(
@@ -245,7 +250,7 @@ impl Engine for QemuEngine {
         place: &Place,
         _memory: Option<OnDemand>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
-        Ok(Arc::new(QemuVm::attach(record, place).await?))
+        Ok(Arc::new(QemuVm::attach(record, place, self.config.rates).await?))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Settings: from a TOML file, environment variables and options, each overriding the one before.
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use image::KernelSource;
+use machine::Rates;
 use network::{AddressPool, InterfaceName, Uplink};
 use node::{ArchiveConfig, NodeConfig};
 use serde::Deserialize;
@@ -45,6 +47,15 @@ pub(crate) struct Options {
     /// far as this host can].
     #[arg(long, global = true, env = "PANDASTACK_CGROUPS", value_enum)]
     cgroups: Option<CgroupSetting>,
+    /// MiB that may be read from and written to each disk of a machine in a second [default: no limit].
+    #[arg(long, global = true, env = "PANDASTACK_DISK_MIB_PER_SECOND", value_name = "MIB")]
+    disk_mib_per_second: Option<u64>,
+    /// Reads and writes of each disk of a machine in a second [default: no limit].
+    #[arg(long, global = true, env = "PANDASTACK_DISK_OPS_PER_SECOND", value_name = "OPS")]
+    disk_ops_per_second: Option<u64>,
+    /// MiB that a machine may send, and as many that it may receive, in a second; with Firecracker only [default: no limit].
+    #[arg(long, global = true, env = "PANDASTACK_NETWORK_MIB_PER_SECOND", value_name = "MIB")]
+    network_mib_per_second: Option<u64>,
     /// Addresses for guests, as `a.b.c.d/prefix` [default: 10.201.0.0/16].
     #[arg(long, global = true, env = "PANDASTACK_ADDRESSES")]
     addresses: Option<String>,
@@ -113,6 +124,9 @@ struct File {
     kernel: Option<PathBuf>,
     kernel_modules: Option<PathBuf>,
     cgroups: Option<CgroupSetting>,
+    disk_mib_per_second: Option<u64>,
+    disk_ops_per_second: Option<u64>,
+    network_mib_per_second: Option<u64>,
     addresses: Option<String>,
     uplink: Option<String>,
     guest_certificates: Option<PathBuf>,
@@ -263,6 +277,7 @@ pub(crate) struct Settings {
     pub(crate) qemu: Option<PathBuf>,
     pub(crate) firecracker: Option<PathBuf>,
     pub(crate) cgroups: CgroupSetting,
+    pub(crate) rates: Rates,
     pub(crate) node: NodeConfig,
     /// What the settings file says about `pandastack serve`.
     pub(crate) serve: ServeSettings,
@@ -329,7 +344,11 @@ impl Options {
         if let Some(prepared) = self.networks_prepared.or(file.networks_prepared) {
             node.networks_prepared = prepared;
         }
+        let disk_bytes = bytes_per_second(self.disk_mib_per_second.or(file.disk_mib_per_second))?;
+        let disk_operations = self.disk_ops_per_second.or(file.disk_ops_per_second).and_then(NonZeroU64::new);
+        let network_bytes = bytes_per_second(self.network_mib_per_second.or(file.network_mib_per_second))?;
         Ok(Settings {
+            rates: Rates { disk_bytes, disk_operations, network_bytes },
             engine: self.engine.or(file.engine).unwrap_or(EngineSetting::Auto),
             qemu: self.qemu.clone().or(file.qemu),
             firecracker: self.firecracker.clone().or(file.firecracker),
@@ -338,6 +357,12 @@ impl Options {
             serve: file.serve,
         })
     }
+}
+
+/// None and 0 are no limit.
+fn bytes_per_second(mib: Option<u64>) -> anyhow::Result<Option<NonZeroU64>> {
+    let bytes = mib.unwrap_or(0).checked_mul(1 << 20).context("a limit of MiB per second is too large")?;
+    Ok(NonZeroU64::new(bytes))
 }
 
 /// A kernel that was named is meant: nothing else takes its place.

@@ -67,6 +67,7 @@ fn wanted(settings: &Settings) -> engines::Settings {
         CgroupSetting::Required => machine::cgroup::CgroupSetting::Required,
         CgroupSetting::Off => machine::cgroup::CgroupSetting::Off,
     };
+    wanted.rates = settings.rates;
     wanted
 }
 

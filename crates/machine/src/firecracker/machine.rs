@@ -15,6 +15,8 @@ const GUEST_CID: u32 = 3;
 /// Address of the network card until the guest is given its own.
 const GUEST_MAC: &str = "06:00:00:00:00:02";
 
+/// The network card.
+pub(super) const NETWORK_CARD: &str = "net";
 /// The root disk.
 pub(super) const ROOT: &str = "root";
 /// A snapshot fixes whether a disk can be written, and a device in use cannot be let go: a machine has two devices for each volume,
@@ -77,8 +79,8 @@ pub(super) fn requests(
         requests.push((format!("/drives/{name}"), drive));
     }
     if has_network {
-        let card = json!({ "iface_id": "net", "host_dev_name": tap::NAME, "guest_mac": GUEST_MAC });
-        requests.push(("/network-interfaces/net".to_owned(), card));
+        let card = json!({ "iface_id": NETWORK_CARD, "host_dev_name": tap::NAME, "guest_mac": GUEST_MAC });
+        requests.push((format!("/network-interfaces/{NETWORK_CARD}"), card));
     }
     let link = json!({ "guest_cid": GUEST_CID, "uds_path": drive_path(room::LINK_SOCKET) });
     requests.push(("/vsock".to_owned(), link));

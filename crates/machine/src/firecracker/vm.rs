@@ -16,12 +16,14 @@ use super::api::{Api, Method, PATIENCE};
 use super::link::{self, Life};
 use super::machine::{ROOT, WRITABLE, drive_path};
 use super::on_demand::Pages;
+use super::rates::RatedDevices;
 use super::room::{self, Room};
 use crate::engine::{
     AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
 use crate::output;
 use crate::process::VmProcess;
+use crate::rates::Rates;
 use crate::waiting::{Loadable, capture_memory, capture_served, explain};
 
 /// How long a fresh Firecracker may take to listen; generous, because many may start at once on few cores.
@@ -41,6 +43,8 @@ pub(super) struct FirecrackerVm {
     room: Arc<Room>,
     /// Where its memory comes from, if that comes on demand.
     pages: Option<Pages>,
+    rates: Rates,
+    rated: RatedDevices,
     life: watch::Sender<Life>,
     /// Whoever carries bytes of the guest link; they end with this value.
     carriers: Mutex<JoinSet<()>>,
@@ -53,6 +57,7 @@ pub(super) async fn control_new(
     process: VmProcess,
     output: File,
     memory: Option<OnDemand>,
+    (rates, rated): (Rates, RatedDevices),
 ) -> Result<FirecrackerVm, StartError> {
     let connecting = async {
         loop {
@@ -73,7 +78,7 @@ pub(super) async fn control_new(
     match connected {
         Ok(room) => {
             let pages = memory.map(Pages::new);
-            Ok(FirecrackerVm::new(process, room, pages, Some(output), VmState::Paused))
+            Ok(FirecrackerVm { rates, rated, ..FirecrackerVm::new(process, room, pages, Some(output)) })
         }
         Err(error) => {
             process.kill().await;
@@ -83,18 +88,14 @@ pub(super) async fn control_new(
 }
 
 impl FirecrackerVm {
-    fn new(
-        process: VmProcess,
-        room: Room,
-        pages: Option<Pages>,
-        output: Option<File>,
-        state: VmState,
-    ) -> Self {
+    fn new(process: VmProcess, room: Room, pages: Option<Pages>, output: Option<File>) -> Self {
         let room = Arc::new(room);
         Self {
             pages,
+            rates: Rates::default(),
+            rated: RatedDevices::all(false),
             api: Api::new(Arc::clone(&room)),
-            life: watch::Sender::new(Life { runs: state == VmState::Running, saves: 0 }),
+            life: watch::Sender::new(Life { runs: false, saves: 0 }),
             carriers: Mutex::new(JoinSet::new()),
             process,
             room,
@@ -106,6 +107,7 @@ impl FirecrackerVm {
         record: &VmRecord,
         place: &Place,
         memory: Option<OnDemand>,
+        rates: Rates,
     ) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
         let process = VmProcess::attach(record.process, place).map_err(watch)?.ok_or(AttachError::Gone)?;
@@ -123,9 +125,12 @@ impl FirecrackerVm {
             }
             (None, _) => None,
         };
-        let vm = Self::new(process, room, pages, None, VmState::Paused);
+        let mut vm = Self { rates, ..Self::new(process, room, pages, None) };
         let runs = vm.state().await? == VmState::Running;
         vm.life.send_modify(|life| life.runs = runs);
+        // The node that started it may have had other rates, or was killed while it saved.
+        vm.rated.has_network = vm.has_network().await?;
+        vm.rate(vm.rates).await?;
         Ok(vm)
     }
 
@@ -138,7 +143,29 @@ impl FirecrackerVm {
             }
         }
         self.life.send_modify(|life| life.runs = true);
+        if let Err(error) = self.rate_if_limited(self.rates).await {
+            self.process.kill().await;
+            return Err(explain(error, self.output.as_ref()));
+        }
         Ok(self)
+    }
+
+    async fn has_network(&self) -> Result<bool, ControlError> {
+        let answer = self.api.call("describe", Method::Get, "/vm/config", None, PATIENCE).await?;
+        Ok(answer.get("network-interfaces").and_then(Value::as_array).is_some_and(|cards| !cards.is_empty()))
+    }
+
+    /// Gives the devices their rates, or frees them from all.
+    async fn rate(&self, rates: Rates) -> Result<(), ControlError> {
+        for (path, body) in self.rated.requests(rates) {
+            self.api.call("limit a device", Method::Patch, &path, Some(&body), PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    /// The same where there is anything to change: what is saved and what is new has no rates.
+    async fn rate_if_limited(&self, rates: Rates) -> Result<(), ControlError> {
+        if self.rates.limit_anything() { self.rate(rates).await } else { Ok(()) }
     }
 
     async fn change_state(&self, command: &'static str, wanted: VmState) -> Result<(), ControlError> {
@@ -177,8 +204,10 @@ impl FirecrackerVm {
             "snapshot_path": drive_path(room::DEVICES),
             "mem_file_path": "/memory",
         });
+        self.rate_if_limited(Rates::default()).await?;
         let saved =
             self.api.call("save", Method::Put, "/snapshot/create", Some(&request), STATE_PATIENCE).await;
+        self.rate_if_limited(self.rates).await?;
         match saved {
             Ok(_) => {}
             Err(ControlError::Refused { reason, .. }) if restored && reason.contains(MEMORY_REFUSED) => {}
@@ -305,6 +334,7 @@ impl Loadable for FirecrackerVm {
             None => loading.await?,
             Some(pages) => pages.serve_while(&self.room, loading).await?,
         };
-        self.room.remove_devices().map_err(host("remove saved devices"))
+        self.room.remove_devices().map_err(host("remove saved devices"))?;
+        self.rate_if_limited(self.rates).await
     }
 }

@@ -10,10 +10,12 @@ use tokio::net::UnixStream;
 
 use super::command::{ROOT_NODE, volume_node};
 use super::qmp::{PATIENCE, Qmp, connect_unix};
+use super::rates;
 use crate::engine::{
     AttachError, ControlError, Exit, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
 use crate::process::VmProcess;
+use crate::rates::Rates;
 use crate::waiting::{Loadable, capture_memory, explain};
 
 pub(super) const CONTROL_SOCKET: &str = "control.sock";
@@ -46,10 +48,14 @@ pub(super) async fn control_new(
     output: File,
     record: VmRecord,
     place: Place,
+    rates: Rates,
 ) -> Result<QemuVm, StartError> {
     let connecting = async {
         let directory = open_directory(&place)?;
         let control = Qmp::connect(&directory, CONTROL_SOCKET, START_PATIENCE).await?;
+        if rates.limit_anything() {
+            rates::set(&control, rates).await?;
+        }
         Ok((directory, control))
     };
     let connected = tokio::select! {
@@ -71,11 +77,13 @@ fn open_directory(place: &Place) -> Result<File, ControlError> {
 }
 
 impl QemuVm {
-    pub(super) async fn attach(record: &VmRecord, place: &Place) -> Result<Self, AttachError> {
+    pub(super) async fn attach(record: &VmRecord, place: &Place, rates: Rates) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
         let process = VmProcess::attach(record.process, place).map_err(watch)?.ok_or(AttachError::Gone)?;
         let directory = open_directory(place)?;
         let control = Qmp::connect(&directory, CONTROL_SOCKET, PATIENCE).await?;
+        // The node that started it may have had others.
+        rates::set(&control, rates).await?;
         Ok(Self { process, control, record: record.clone(), directory, output: None })
     }
 
