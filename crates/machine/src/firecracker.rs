@@ -6,6 +6,7 @@
 
 mod api;
 mod link;
+mod log;
 mod machine;
 mod on_demand;
 mod rates;
@@ -31,7 +32,7 @@ use crate::engine::{
     StartError, VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
 };
 use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, Room, RootContent, RootError};
-use crate::output;
+use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
 use crate::waiting::Waiting;
@@ -135,11 +136,11 @@ impl FirecrackerEngine {
         place: &Place,
         shape: MachineShape,
         files: Files<'_>,
-    ) -> Result<(VmProcess, File), StartError> {
+    ) -> Result<(VmProcess, Output), StartError> {
         let host = |action| move |source: io::Error| StartError::Host { action, source };
         files.check(shape)?;
         fs::metadata(&place.directory).map_err(host("open the machine's directory"))?;
-        let output = output::bounded().map_err(host("make an output file"))?;
+        let (output, said) = Output::new().map_err(host("make a pipe for its output"))?;
         let network = files.tap.map(|tap| tap::hand_over(tap, place.uid));
         let network = network.transpose().map_err(host("hand over the tap"))?;
         let mut binds = files.binds;
@@ -150,7 +151,18 @@ impl FirecrackerEngine {
         let drives: Vec<&str> =
             [machine::ROOT].into_iter().chain(machine::WRITABLE).chain(machine::READABLE).collect();
         let control = machine::drive_path(room::CONTROL_SOCKET);
-        let arguments = ["--id", &place.name, "--api-sock", &control, "--level", "Error"];
+        let log = machine::drive_path(room::LOG);
+        let arguments = [
+            "--id",
+            &place.name,
+            "--api-sock",
+            &control,
+            "--log-path",
+            &log,
+            "--level",
+            "Warn",
+            "--show-level",
+        ];
         let mut devices = DEVICE_NODES.to_vec();
         if files.memory.is_none() {
             devices.push(self.fault_device.ok_or(StartError::NotOnDemand)?);
@@ -162,8 +174,13 @@ impl FirecrackerEngine {
             uid: place.uid,
             arguments: arguments.map(str::to_owned).to_vec(),
             descriptors: &[],
-            output: &output,
-            room: Some(Room { name: room::NAME, bytes_max: room::BYTES_MAX, files: &drives }),
+            output: &said,
+            room: Some(Room {
+                name: room::NAME,
+                bytes_max: room::BYTES_MAX,
+                files: &drives,
+                pipes: &[room::LOG],
+            }),
             devices: &devices,
             network: network.as_ref().map(AsFd::as_fd),
         };
@@ -241,7 +258,7 @@ impl Engine for FirecrackerEngine {
         let files = Files { binds, memory, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap };
         let rated = files.rated();
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
-        let vm = vm::control_new(process, output, None, (self.rates, rated)).await?;
+        let vm = vm::control_new(process, output, None, &plan.place, (self.rates, rated)).await?;
         Ok(Arc::new(vm.start(&requests).await?))
     }
 
@@ -260,7 +277,7 @@ impl Engine for FirecrackerEngine {
         };
         let rated = files.rated();
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
-        let vm = vm::control_new(process, output, on_demand, (self.rates, rated)).await?;
+        let vm = vm::control_new(process, output, on_demand, &plan.place, (self.rates, rated)).await?;
         Ok(Box::new(Waiting::new(vm)))
     }
 

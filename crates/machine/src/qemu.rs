@@ -24,7 +24,7 @@ use crate::engine::{
     VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
 };
 use crate::jail::{Bind, BindMode, Jail, JailRoot, RootContent, RootError};
-use crate::output;
+use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
 use crate::waiting::Waiting;
@@ -151,7 +151,7 @@ impl QemuEngine {
         shape: domain::MachineShape,
         files: Files<'_>,
         origin: &Origin<'_>,
-    ) -> Result<(VmProcess, File), StartError> {
+    ) -> Result<(VmProcess, Output), StartError> {
         if files.volumes.len() > VOLUMES_MAX {
             return Err(StartError::TooManyVolumes { asked: files.volumes.len() });
         }
@@ -165,7 +165,7 @@ impl QemuEngine {
             }
             Accelerator::Tcg => None,
         };
-        let output = output::bounded().map_err(host("make an output file"))?;
+        let (output, said) = Output::new().map_err(host("make a pipe for its output"))?;
         let descriptors = Descriptors {
             control: control.as_raw_fd(),
             link: link.as_raw_fd(),
@@ -181,7 +181,7 @@ impl QemuEngine {
             uid: place.uid,
             arguments: command::arguments(&place.name, shape, self.config.accelerator, &descriptors, origin),
             descriptors: &descriptors.all(),
-            output: &output,
+            output: &said,
             room: None,
             devices: &[],
             network: None,

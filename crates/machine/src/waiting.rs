@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use memory::pages::PageServer;
 
 use crate::engine::{ControlError, MemoryTarget, Prepared, Saved, StartError, Vm, VmRecord};
-use crate::output;
+use crate::output::Output;
 use crate::process::VmProcess;
 
 /// A machine process into which saved devices can be loaded.
@@ -16,16 +16,16 @@ pub(crate) trait Loadable: Vm + 'static {
     fn process(&self) -> &VmProcess;
 
     /// What the process says, where that is known.
-    fn output(&self) -> Option<&File>;
+    fn output(&self) -> Option<&Output>;
 
     /// Loads the devices; the guest is whole and paused afterwards.
     async fn load(&self, devices: File) -> Result<(), ControlError>;
 }
 
 /// Adds what the process said to its end.
-pub(crate) fn explain(error: ControlError, said: Option<&File>) -> StartError {
+pub(crate) fn explain(error: ControlError, said: Option<&Output>) -> StartError {
     match (error, said) {
-        (ControlError::Ended, Some(said)) => StartError::Ended { output: output::tail(said) },
+        (ControlError::Ended, Some(said)) => StartError::Ended { output: said.tail() },
         (error, _) => error.into(),
     }
 }

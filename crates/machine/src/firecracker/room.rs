@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use tokio::net::unix::pipe;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Its name in the jail's root.
@@ -21,6 +22,8 @@ pub(super) const CONTROL_SOCKET: &str = "control.sock";
 pub(super) const LINK_SOCKET: &str = "link.sock";
 /// Where it hands over its page faults, to us.
 pub(super) const PAGES_SOCKET: &str = "pages.sock";
+/// Where it logs to.
+pub(super) const LOG: &str = "log";
 /// Saved devices, while they are read or written.
 pub(super) const DEVICES: &str = "devices";
 
@@ -70,6 +73,16 @@ impl Room {
         let mode = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(format!("/proc/self/fd/{}", socket.as_raw_fd()), mode)?;
         Ok(listener)
+    }
+
+    /// Reads what the process writes to a pipe in it.
+    pub(super) fn pipe(&self, name: &str) -> io::Result<pipe::Receiver> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let found = rustix::fs::openat(&self.directory, name, flags, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::Fifo {
+            return Err(io::Error::other("there is something else in place of the pipe"));
+        }
+        pipe::Receiver::from_owned_fd(found)
     }
 
     /// Puts saved devices into it.

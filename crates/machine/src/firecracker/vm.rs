@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::api::{Api, Method, PATIENCE};
 use super::link::{self, Life};
+use super::log;
 use super::machine::{ROOT, WRITABLE, drive_path};
 use super::on_demand::Pages;
 use super::rates::RatedDevices;
@@ -21,7 +22,7 @@ use super::room::{self, Room};
 use crate::engine::{
     AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
-use crate::output;
+use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
 use crate::waiting::{Loadable, capture_memory, capture_served, explain};
@@ -48,15 +49,18 @@ pub(super) struct FirecrackerVm {
     life: watch::Sender<Life>,
     /// Whoever carries bytes of the guest link; they end with this value.
     carriers: Mutex<JoinSet<()>>,
-    /// What the process and the guest's console say; unknown for one that an earlier node process started.
-    output: Option<File>,
+    /// What the process and the guest's console say, where that could be found.
+    output: Option<Arc<Output>>,
+    /// Whoever listens to that and to the log.
+    _listeners: JoinSet<()>,
 }
 
 /// Connects to a Firecracker just started; ends it when that fails.
 pub(super) async fn control_new(
     process: VmProcess,
-    output: File,
+    output: Output,
     memory: Option<OnDemand>,
+    place: &Place,
     (rates, rated): (Rates, RatedDevices),
 ) -> Result<FirecrackerVm, StartError> {
     let connecting = async {
@@ -78,7 +82,8 @@ pub(super) async fn control_new(
     match connected {
         Ok(room) => {
             let pages = memory.map(Pages::new);
-            Ok(FirecrackerVm { rates, rated, ..FirecrackerVm::new(process, room, pages, Some(output)) })
+            let vm = FirecrackerVm::new(process, room, pages, Some(output), place);
+            Ok(FirecrackerVm { rates, rated, ..vm })
         }
         Err(error) => {
             process.kill().await;
@@ -88,8 +93,24 @@ pub(super) async fn control_new(
 }
 
 impl FirecrackerVm {
-    fn new(process: VmProcess, room: Room, pages: Option<Pages>, output: Option<File>) -> Self {
+    fn new(
+        process: VmProcess,
+        room: Room,
+        pages: Option<Pages>,
+        output: Option<Output>,
+        place: &Place,
+    ) -> Self {
         let room = Arc::new(room);
+        let output = output.map(Arc::new);
+        let mut listeners = JoinSet::new();
+        if let Some(output) = &output {
+            listeners.spawn(Arc::clone(output).listen());
+        }
+        match room.pipe(room::LOG) {
+            Ok(pipe) => drop(listeners.spawn(log::tell(pipe, place.name.clone()))),
+            // One that an older version of this program started has none.
+            Err(error) => tracing::debug!(%error, "machine {} has no log", place.name),
+        }
         Self {
             pages,
             rates: Rates::default(),
@@ -100,6 +121,7 @@ impl FirecrackerVm {
             process,
             room,
             output,
+            _listeners: listeners,
         }
     }
 
@@ -117,6 +139,7 @@ impl FirecrackerVm {
         if !process.is_alive() {
             return Err(AttachError::Gone);
         }
+        let output = Output::of(record.process.pid).ok();
         let pages = match (&record.on_demand, memory) {
             (Some(regions), Some(memory)) => Some(Pages::take_over(&process, regions, memory)?),
             (Some(_), None) => {
@@ -125,7 +148,7 @@ impl FirecrackerVm {
             }
             (None, _) => None,
         };
-        let mut vm = Self { rates, ..Self::new(process, room, pages, None) };
+        let mut vm = Self { rates, ..Self::new(process, room, pages, output, place) };
         let runs = vm.state().await? == VmState::Running;
         vm.life.send_modify(|life| life.runs = runs);
         // The node that started it may have had other rates, or was killed while it saved.
@@ -139,13 +162,13 @@ impl FirecrackerVm {
         for (path, body) in requests {
             if let Err(error) = self.api.put("boot", path, body).await {
                 self.process.kill().await;
-                return Err(explain(error, self.output.as_ref()));
+                return Err(explain(error, self.output.as_deref()));
             }
         }
         self.life.send_modify(|life| life.runs = true);
         if let Err(error) = self.rate_if_limited(self.rates).await {
             self.process.kill().await;
-            return Err(explain(error, self.output.as_ref()));
+            return Err(explain(error, self.output.as_deref()));
         }
         Ok(self)
     }
@@ -277,7 +300,7 @@ impl Vm for FirecrackerVm {
     }
 
     async fn console_tail(&self) -> String {
-        self.output.as_ref().map(output::tail).unwrap_or_default()
+        self.output.as_ref().map(|output| output.tail()).unwrap_or_default()
     }
 
     async fn exited(&self) -> Exit {
@@ -312,8 +335,8 @@ impl Loadable for FirecrackerVm {
         &self.process
     }
 
-    fn output(&self) -> Option<&File> {
-        self.output.as_ref()
+    fn output(&self) -> Option<&Output> {
+        self.output.as_deref()
     }
 
     async fn load(&self, devices: File) -> Result<(), ControlError> {

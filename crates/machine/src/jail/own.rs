@@ -21,6 +21,8 @@ pub struct Room<'a> {
     pub bytes_max: u64,
     /// Empty files it begins with; others may be bound over them.
     pub files: &'a [&'a str],
+    /// Named pipes it begins with.
+    pub pipes: &'a [&'a str],
 }
 
 /// A device that a jailed program opens by name.
@@ -36,7 +38,7 @@ pub struct DeviceNode {
 pub(super) struct RoomPlan {
     place: CString,
     options: CString,
-    files: Vec<CString>,
+    files: Vec<(CString, libc::mode_t)>,
 }
 
 impl RoomPlan {
@@ -44,8 +46,11 @@ impl RoomPlan {
         let place = root.join(room.name);
         let options =
             format!("size={},nr_inodes={ROOM_FILES_MAX},mode=0700,uid={uid},gid={uid}", room.bytes_max);
-        let files =
-            room.files.iter().map(|file| c_string(place.join(file).as_os_str())).collect::<Result<_, _>>()?;
+        let files = room.files.iter().map(|file| (file, libc::S_IFREG));
+        let files = files.chain(room.pipes.iter().map(|pipe| (pipe, libc::S_IFIFO)));
+        let files = files
+            .map(|(name, kind)| Ok((c_string(place.join(name).as_os_str())?, kind)))
+            .collect::<Result<_, NulError>>()?;
         Ok(Self { place: c_string(place.as_os_str())?, options: CString::new(options)?, files })
     }
 
@@ -61,9 +66,8 @@ impl RoomPlan {
             if libc::mount(kind, self.place.as_ptr(), kind, flags, self.options.as_ptr().cast()) < 0 {
                 return false;
             }
-            for file in &self.files {
-                if libc::mknod(file.as_ptr(), libc::S_IFREG | 0o600, 0) < 0
-                    || libc::chown(file.as_ptr(), uid, uid) < 0
+            for (file, kind) in &self.files {
+                if libc::mknod(file.as_ptr(), kind | 0o600, 0) < 0 || libc::chown(file.as_ptr(), uid, uid) < 0
                 {
                     return false;
                 }

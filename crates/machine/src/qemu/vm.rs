@@ -14,6 +14,7 @@ use super::rates;
 use crate::engine::{
     AttachError, ControlError, Exit, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
+use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
 use crate::waiting::{Loadable, capture_memory, explain};
@@ -39,13 +40,13 @@ pub(super) struct QemuVm {
     /// Its sockets' directory, held open: it may be renamed while the machine lives.
     directory: File,
     /// What the process says; unknown for one that an earlier node process started.
-    output: Option<File>,
+    output: Option<Output>,
 }
 
 /// Connects to a QEMU just started; ends it when that fails.
 pub(super) async fn control_new(
     process: VmProcess,
-    output: File,
+    output: Output,
     record: VmRecord,
     place: Place,
     rates: Rates,
@@ -177,7 +178,7 @@ impl Loadable for QemuVm {
         &self.process
     }
 
-    fn output(&self) -> Option<&File> {
+    fn output(&self) -> Option<&Output> {
         self.output.as_ref()
     }
 
