@@ -46,7 +46,7 @@ pub async fn a_disk_keeps_its_rate(fixture: &Fixture) -> Result<()> {
     let attached = Machine::new(vm, place, memory, disk);
     let link = attached.open_link(Opening::Reattach, wait::scaled(ANSWER_PATIENCE)).await?;
     let caught = write(&link).await?;
-    println!(
+    eprintln!(
         "{MIB_WRITTEN} MiB: {took:?}, {again:?} after a save, {free:?} without a limit, {caught:?} with one again"
     );
     ensure!(

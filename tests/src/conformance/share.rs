@@ -54,10 +54,10 @@ pub async fn a_machine_process_is_held_to_its_share(fixture: &Fixture) -> Result
         // What was saved up before may be used as well.
         let saved_up = Duration::from_millis(100) * (vcpus * 100 + 50) / 100;
         ensure!(used <= share + saved_up, "it used {used:?} of processors in {took:?}");
-        println!("{used:?} of processors in {took:?}; {}", read(&group, "cpu.stat")?.replace('\n', ", "));
+        eprintln!("{used:?} of processors in {took:?}; {}", read(&group, "cpu.stat")?.replace('\n', ", "));
     }
     if limited("memory.peak") {
-        println!("memory.peak {} of {}", read(&group, "memory.peak")?, read(&group, "memory.max")?);
+        eprintln!("memory.peak {} of {}", read(&group, "memory.peak")?, read(&group, "memory.max")?);
     }
     machine.vm.kill().await;
     ensure!(!group.exists(), "its group is left");
