@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use domain::ErrorChain;
 use guest_link::client::{CallError, LinkError};
 use guest_link::message::{Failure, FileFailure, ProcessFailure};
 use node::NodeError;
@@ -137,14 +138,7 @@ impl ControlError {
     /// What the operator should see: the cause and what lies behind it.
     pub fn cause(&self) -> Option<String> {
         let cause: &(dyn Error + 'static) = self.cause.as_deref()?;
-        let mut text = cause.to_string();
-        let mut next = cause.source();
-        while let Some(source) = next {
-            text.push_str(": ");
-            text.push_str(&source.to_string());
-            next = source.source();
-        }
-        Some(text)
+        Some(ErrorChain(cause).to_string())
     }
 }
 

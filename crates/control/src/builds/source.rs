@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use builder::Source;
+use domain::ErrorChain;
 use oci::{Limits, Policy, Unpacker};
 
 use super::form::{Context, Dockerfile, Kept, PartKind};
@@ -58,7 +59,7 @@ fn unpack(archive: &Path, directory: &Path, bytes_max: u64) -> Result<(), String
     let archive = fs::File::open(archive).map_err(failed)?;
     let unpacked =
         Unpacker::new(directory, policy).and_then(|mut unpacker| unpacker.tarball("context", archive));
-    unpacked.map(drop).map_err(|error| format!("the context cannot be used: {}", chain(&error)))
+    unpacked.map(drop).map_err(|error| format!("the context cannot be used: {}", ErrorChain(&error)))
 }
 
 /// The file is a stranger's, and so are links on the way to it: none is followed.
@@ -73,15 +74,4 @@ fn read_dockerfile(context: &Path, path: &str) -> Result<String, String> {
     let read = fs::File::from(file).take(DOCKERFILE_BYTES_MAX).read_to_end(&mut bytes);
     read.map_err(|_| format!("{path:?} in the context cannot be read"))?;
     String::from_utf8(bytes).map_err(|_| format!("{path:?} in the context is not UTF-8"))
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
