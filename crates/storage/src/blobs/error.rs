@@ -98,6 +98,15 @@ pub enum BlobError {
         /// How many are listed.
         max: usize,
     },
+    /// That an upload has begun could not be noted.
+    #[error("could not note the upload of `{key}`")]
+    Note {
+        /// The blob's name.
+        key: BlobKey,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The file to upload could not be read, or changed meanwhile.
     #[error("could not read the file to keep as `{key}`")]
     File {

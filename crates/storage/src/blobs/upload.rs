@@ -2,7 +2,8 @@
 //!
 //! A small one is one request; a larger one is sent in parts that become a blob when all are there. A directory gets a file aside that is synced and
 //! renamed. Nothing is ever there under the name but all of it. Of an upload that was killed, parts stay in the store: a directory loses
-//! them with [`Blobs::delete_prefix`], a bucket when its owner has told it to abort incomplete uploads after some days.
+//! them with [`Blobs::delete_prefix`], a bucket with [`Blobs::give_up`] by who noted the upload, or when its owner has told it to abort
+//! incomplete uploads after some days.
 
 use std::fs::File;
 use std::io;
@@ -36,6 +37,17 @@ impl Blobs {
 
     /// Puts the bytes of a file there, in place of what has the name. The file must not change meanwhile.
     pub async fn put_file(&self, key: &BlobKey, file: File) -> Result<(), BlobError> {
+        self.put_file_noting(key, file, |_| Ok(())).await
+    }
+
+    /// The same. An upload in parts to a bucket is given to `note` before the first of them goes: by that [`Blobs::give_up`] removes what a
+    /// killed process leaves of it.
+    pub async fn put_file_noting(
+        &self,
+        key: &BlobKey,
+        file: File,
+        note: impl FnOnce(&str) -> io::Result<()>,
+    ) -> Result<(), BlobError> {
         let unreadable = |source: io::Error| BlobError::File { key: key.clone(), source };
         let length = file.metadata().map_err(unreadable)?.len();
         let source = Source { file: Arc::new(file), length };
@@ -45,8 +57,20 @@ impl Blobs {
         }
         match &self.store {
             Store::Directory { .. } => self.put_aside(key, &source).await,
-            Store::S3(store) => self.put_parts(store, key, &source).await,
+            Store::S3(store) => self.put_parts(store, key, &source, note).await,
         }
+    }
+
+    /// Removes the parts of an upload that was noted and never ended. One that is gone is fine.
+    pub async fn give_up(&self, key: &BlobKey, upload: &str) -> Result<(), BlobError> {
+        let Store::S3(store) = &self.store else { return Ok(()) };
+        self.abort(store, key, &upload.to_owned()).await
+    }
+
+    async fn abort(&self, store: &AmazonS3, key: &BlobKey, upload: &String) -> Result<(), BlobError> {
+        let (path, idle) = (self.path(key), self.patience.idle_timeout);
+        let deed = Deed { action: "abort the upload of", key: key.as_str() };
+        self.trying(deed, || within(idle, store.abort_multipart(&path, upload))).await.map(drop)
     }
 
     /// Into a directory: one part after the other, because that is as fast as a disk is.
@@ -84,7 +108,13 @@ impl Blobs {
         })
     }
 
-    async fn put_parts(&self, store: &AmazonS3, key: &BlobKey, source: &Source) -> Result<(), BlobError> {
+    async fn put_parts(
+        &self,
+        store: &AmazonS3,
+        key: &BlobKey,
+        source: &Source,
+        note: impl FnOnce(&str) -> io::Result<()>,
+    ) -> Result<(), BlobError> {
         let path = self.path(key);
         let idle = self.patience.idle_timeout;
         let deed = Deed { action: "write", key: key.as_str() };
@@ -92,26 +122,26 @@ impl Blobs {
         let id = self.trying(deed, || within(idle, store.create_multipart(&path))).await?;
         let id = id.ok_or_else(absent)?;
         let (path, id) = (&path, &id);
-        let sent: Result<Vec<PartId>, BlobError> = futures::stream::iter(0..source.parts())
-            .map(|number| async move {
-                let bytes = source.part(number).await;
-                let bytes = bytes.map_err(|source| BlobError::File { key: key.clone(), source })?;
-                let limit = self.patience.deadline(bytes.len() as u64);
-                let payload = PutPayload::from(bytes);
-                let send = || within(limit, store.put_part(path, id, number as usize, payload.clone()));
-                self.trying(deed, send).await?.ok_or_else(absent)
-            })
-            .buffered(PARTS_AT_ONCE)
-            .try_collect()
-            .await;
-        let completed = match sent {
-            Ok(parts) => self.complete(store, key, path, id, parts, source.length).await,
-            Err(error) => Err(error),
-        };
+        let completed = async {
+            note(id).map_err(|source| BlobError::Note { key: key.clone(), source })?;
+            let parts = futures::stream::iter(0..source.parts())
+                .map(|number| async move {
+                    let bytes = source.part(number).await;
+                    let bytes = bytes.map_err(|source| BlobError::File { key: key.clone(), source })?;
+                    let limit = self.patience.deadline(bytes.len() as u64);
+                    let payload = PutPayload::from(bytes);
+                    let send = || within(limit, store.put_part(path, id, number as usize, payload.clone()));
+                    self.trying(deed, send).await?.ok_or_else(absent)
+                })
+                .buffered(PARTS_AT_ONCE)
+                .try_collect::<Vec<PartId>>()
+                .await?;
+            self.complete(store, key, path, id, parts, source.length).await
+        }
+        .await;
         if completed.is_err() {
-            // As well as may be: the store may be away, and then its owner's rule for incomplete uploads does it.
-            let abort = || within(idle, store.abort_multipart(path, id));
-            if let Err(error) = self.trying(Deed { action: "abort the upload of", ..deed }, abort).await {
+            // As well as may be: the store may be away, and then who noted the upload, or its owner's rule for incomplete ones, does it.
+            if let Err(error) = self.abort(store, key, id).await {
                 tracing::warn!(key = key.as_str(), %error, "parts of a failed upload are left in the store");
             }
         }
