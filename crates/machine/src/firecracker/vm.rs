@@ -282,10 +282,15 @@ impl Vm for FirecrackerVm {
         match &target.memory {
             None => Ok(Saved::default()),
             Some(memory) => {
-                tokio::task::block_in_place(|| match self.pages.as_ref().and_then(Pages::server) {
-                    Some(server) => capture_served(&self.process, server, memory),
-                    None => capture_memory(&self.process, memory),
-                })
+                let captured =
+                    tokio::task::block_in_place(|| match self.pages.as_ref().and_then(Pages::server) {
+                        Some(server) => capture_served(&self.process, server, memory),
+                        None => capture_memory(&self.process, memory),
+                    })?;
+                // A process that was killed meanwhile may have looked like one that changed nothing. One that answers had its
+                // memory all the time.
+                self.state().await?;
+                Ok(captured)
             }
         }
     }
