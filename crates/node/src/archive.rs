@@ -10,6 +10,9 @@
 
 mod fetch;
 mod keeper;
+mod note;
+mod put;
+mod rests;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,14 +28,12 @@ use storage::{Durability, write_file};
 
 use crate::error::{NodeError, OpenError};
 use crate::node::Shared;
-use crate::snapshots::{DEVICES, DISK, DISK_INDEX, MEMORY, MEMORY_INDEX, Pin};
+use crate::snapshots::{DEVICES, DISK, DISK_INDEX, LANDED_DISK, MEMORY, MEMORY_INDEX, Pin};
 use crate::turns::Turns;
 
 pub(crate) use keeper::keep;
 
-/// Beside what leads to a snapshot: its disk, once fetched, and the pages that a guest made from it touches first.
-const LANDED_DISK: &str = "landed";
-const LANDED_STAMP: &str = "landed.json";
+/// Beside what leads to a snapshot: the pages that a guest made from it touches first.
 const TRACE: &str = "trace";
 /// How long a guest runs before what it touched is taken for what the next one will touch first.
 const TRACE_AFTER: std::time::Duration = std::time::Duration::from_secs(10);
@@ -107,6 +108,8 @@ pub(crate) async fn bring(shared: &Shared, pin: Pin) -> Result<Pin, NodeError> {
     if !pin.is_elsewhere() {
         return Ok(pin);
     }
+    // Before anything is fetched for it.
+    tokio::task::block_in_place(|| shared.snapshots.verify(&pin))?;
     if !shared.engine.takes_memory_on_demand() {
         return land(shared, &pin).await;
     }
@@ -114,6 +117,7 @@ pub(crate) async fn bring(shared: &Shared, pin: Pin) -> Result<Pin, NodeError> {
     let turn = archive.turns.turn(pin.id());
     let _held = turn.lock().await;
     let source = archive.source(shared, pin.id(), (DISK, DISK_INDEX))?;
+    shared.snapshots.note_landed(pin.id());
     fetch::land_disk(&*source, &landed_disk(&pin)?).await?;
     Ok(pin)
 }
@@ -130,6 +134,7 @@ pub(crate) async fn land(shared: &Shared, pin: &Pin) -> Result<Pin, NodeError> {
     }
     let memory = archive.source(shared, pin.id(), (MEMORY, MEMORY_INDEX))?;
     let disk = archive.source(shared, pin.id(), (DISK, DISK_INDEX))?;
+    shared.snapshots.note_landed(pin.id());
     // The disk that was fetched alone stays: it shares its blocks with this one, and somebody may be about to clone it.
     fetch::land_all(shared, pin, &*memory, &*disk).await
 }

@@ -26,6 +26,7 @@ use crate::save::{MemorySource, SaveTimings, silence};
 use crate::snapshots::{DISK, Pin, Purpose};
 
 pub(crate) mod cold;
+mod ending;
 mod settings;
 mod sleep;
 mod snapshot;
@@ -34,7 +35,6 @@ mod snapshot;
 const QUEUE_LENGTH: usize = 32;
 /// How long a guest may take to answer a new connection to a machine that was already running.
 const RELINK_PATIENCE: Duration = Duration::from_secs(10);
-
 /// A handle on a sandbox. Cheap to clone; the sandbox does not end with it.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
@@ -271,13 +271,23 @@ impl Driver {
 
     async fn handle(&mut self, message: Message) {
         match message {
-            Message::Pause(reply) => answer(reply, self.pause().await),
-            Message::Resume(reply) => answer(reply, self.resume().await),
-            Message::Hibernate(reply) => answer(reply, self.hibernate().await),
+            Message::Pause(reply) => {
+                let outcome = self.pause().await;
+                answer(reply, self.or_death(outcome).await);
+            }
+            Message::Resume(reply) => {
+                let outcome = self.resume().await;
+                answer(reply, self.or_death(outcome).await);
+            }
+            Message::Hibernate(reply) => {
+                let outcome = self.hibernate().await;
+                answer(reply, self.or_death(outcome).await);
+            }
             Message::Wake(reply) => answer(reply, self.wake().await),
             Message::StartCold(reply) => answer(reply, self.start_cold().await),
             Message::Snapshot(purpose, id, reply) => {
-                answer(reply, self.snapshot(purpose, id).await);
+                let outcome = self.snapshot(purpose, id).await;
+                answer(reply, self.or_death(outcome).await);
                 // Nobody may be left to want what was saved.
                 self.shared.snapshots.collect();
             }
@@ -288,14 +298,6 @@ impl Driver {
             Message::Delete(reply) => answer(reply, self.delete().await),
         }
         self.notice_death().await;
-    }
-
-    /// A failed operation may have failed because the machine ended under it; then that is what callers see next.
-    async fn notice_death(&mut self) {
-        let Some(running) = &self.running else { return };
-        if let Ok(exit) = tokio::time::timeout(Duration::ZERO, running.vm.exited()).await {
-            self.machine_ended(exit.reason).await;
-        }
     }
 
     fn refuse<T>(&self, request: Request) -> Result<T, NodeError> {
@@ -325,35 +327,6 @@ impl Driver {
             _ => None,
         };
         self.state.send_replace(SandboxState { record: Arc::new(self.record.clone()), link });
-    }
-
-    async fn machine_ended(&mut self, reason: String) {
-        tracing::warn!(sandbox.id = %self.record.id, "the machine of sandbox {} ended: {reason}", self.record.id);
-        if let Some(running) = self.running.take() {
-            self.give_up(running).await;
-        }
-        self.record.died = Some(reason);
-        if let Err(error) = self.enter(Phase::Died, Durability::Synced) {
-            tracing::error!(sandbox.id = %self.record.id, %error, "the death of sandbox {} could not be written down", self.record.id);
-        }
-    }
-
-    /// Gives back what a machine that has ended held on the host.
-    async fn give_up(&self, running: Running) {
-        let Running { berth, pin, .. } = running;
-        berth.leave(&self.shared.network).await;
-        drop(pin);
-        self.shared.snapshots.collect();
-    }
-
-    /// Ends a machine whose memory is saved. Its network goes in the background: nobody has to wait for that.
-    async fn end_saved(&self, running: Running) {
-        let Running { vm, berth, pin, link } = running;
-        let _in_background = self.shared.network.release(berth.slot);
-        drop(link);
-        vm.kill().await;
-        drop(pin);
-        self.shared.snapshots.collect();
     }
 
     async fn pause(&mut self) -> Result<(), NodeError> {

@@ -28,6 +28,7 @@ use crate::record::unix_ms;
 
 pub(crate) use about::about;
 pub use about::{About, Purpose, SnapshotInfo, SnapshotPlace};
+pub(crate) use archived::remove_landed_disk;
 
 pub(crate) const MEMORY: &str = "memory";
 pub(crate) const MEMORY_SUMS: &str = "memory.sums";
@@ -37,6 +38,9 @@ pub(crate) const DEVICES: &str = "devices";
 /// Which bytes of the archive are which of the memory and the disk.
 pub(crate) const MEMORY_INDEX: &str = "memory.index";
 pub(crate) const DISK_INDEX: &str = "disk.index";
+/// Beside what leads to a snapshot in the archive, not part of it: its disk, once fetched, and that nobody touched it since.
+pub(crate) const LANDED_DISK: &str = "landed";
+pub(crate) const LANDED_STAMP: &str = "landed.json";
 /// Beside the manifest, not part of it: that the snapshot was deleted.
 const DELETED: &str = "deleted";
 
@@ -49,6 +53,8 @@ struct Entry {
     /// Deleted or only for children: goes when nobody uses it.
     condemned: bool,
     verified: bool,
+    /// Its disk may have been fetched alone.
+    landed: bool,
     /// Milliseconds of Unix time when somebody last began to use it.
     used_unix_ms: u64,
 }
@@ -62,6 +68,7 @@ impl Entry {
             users: 0,
             condemned: false,
             verified: false,
+            landed: false,
             used_unix_ms,
         }
     }
@@ -175,11 +182,13 @@ impl Snapshots {
         }
         let archived_store = SnapshotStore::open(&archived)?;
         for (id, snapshot) in read_all(&archived_store)? {
-            let condemned = archived.join(id.as_str()).join(DELETED).exists();
+            let place = archived.join(id.as_str());
+            let (condemned, landed) = (place.join(DELETED).exists(), place.join(LANDED_DISK).exists());
             let entry = entries.entry(id).or_insert_with(|| {
                 let entry = Entry::local(Arc::clone(&snapshot));
                 Entry { local: None, ..entry }
             });
+            entry.landed = landed;
             entry.archived = Some(snapshot);
             entry.condemned |= condemned;
         }
@@ -262,6 +271,9 @@ impl Snapshots {
         // Only counts. Files go when somebody says that a machine is gone (`collect`).
         if let Some(entry) = self.lock().get_mut(id) {
             entry.users = entry.users.saturating_sub(1);
+            if entry.users == 0 && entry.landed {
+                self.changed.notify_one();
+            }
         }
     }
 
@@ -274,8 +286,7 @@ impl Snapshots {
             .ok_or_else(|| NodeError::NoSnapshot(id.clone()))?;
         // In the archive's first: that is what may have to be removed later.
         for snapshot in [&entry.archived, &entry.local].into_iter().flatten() {
-            let marker = snapshot.path(DEVICES)?.with_file_name(DELETED);
-            write_file(&marker, b"", Durability::Synced).map_err(NodeError::host("delete the snapshot"))?;
+            mark_deleted(snapshot)?;
         }
         entry.condemned = true;
         drop(entries);
@@ -388,11 +399,20 @@ fn info(id: SnapshotId, held: &Held, place: SnapshotPlace) -> SnapshotInfo {
     SnapshotInfo { id, about: held.snapshot().manifest.about.clone(), unique_bytes, place }
 }
 
+fn mark_deleted(snapshot: &Snapshot<About>) -> Result<(), NodeError> {
+    let marker = snapshot.path(DEVICES)?.with_file_name(DELETED);
+    write_file(&marker, b"", Durability::Synced).map_err(NodeError::host("delete the snapshot"))
+}
+
 /// Bytes on disk that only this snapshot uses.
 fn unique_bytes(snapshot: &Snapshot<About>) -> u64 {
     let unique = |name: &str| {
         let file = snapshot.path(name).ok().and_then(|path| File::open(path).ok());
-        file.and_then(|file| storage::unique_bytes(&file).ok()).unwrap_or(0)
+        file.map_or(0, |file| file_bytes(&file))
     };
     unique(MEMORY) + unique(DISK)
+}
+
+fn file_bytes(file: &File) -> u64 {
+    storage::unique_bytes(file).unwrap_or(0)
 }

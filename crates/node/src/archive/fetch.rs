@@ -11,11 +11,11 @@ use memory::sums::{DISK_CHUNK_BYTES, MEMORY_CHUNK_BYTES};
 use storage::chunks::{FetchFileError, fetch_file};
 use storage::{Durability, write_file};
 
-use super::{LANDED_STAMP, landed_disk};
+use super::landed_disk;
 use crate::error::NodeError;
 use crate::node::Shared;
 use crate::save::{self, MEMORY_MODE};
-use crate::snapshots::{DEVICES, DISK, MEMORY, Pin};
+use crate::snapshots::{DEVICES, DISK, LANDED_STAMP, MEMORY, Pin, remove_landed_disk};
 use crate::stamp::Stamp;
 
 /// Chunks on their way at once: enough to hide the time a store takes to answer.
@@ -46,18 +46,6 @@ pub(super) async fn land_disk(source: &dyn ChunkSource, path: &Path) -> Result<(
     fetch(source, path, 0o600).await?;
     let stamp = Stamp::of(path).and_then(|stamp| Ok(serde_json::to_vec(&stamp)?)).map_err(host)?;
     write_file(&stamp_path, &stamp, Durability::Unsynced).map_err(host)
-}
-
-/// Removes a fetched disk. Clones of it live on.
-fn remove_landed_disk(path: &Path) {
-    for path in [path.with_file_name(LANDED_STAMP), path.to_owned()] {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "a disk from the archive stays here");
-            }
-            _ => {}
-        }
-    }
 }
 
 /// The whole snapshot, as if it had been taken here. The caller sees to it that nobody else does this.

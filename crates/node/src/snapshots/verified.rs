@@ -17,9 +17,15 @@ const STAMPED: [&str; 5] = [MEMORY, MEMORY_SUMS, DISK, DISK_SUMS, DEVICES];
 
 impl Snapshots {
     /// Makes sure that every byte is the one that was written, or refuses. Costs nothing for files verified since the host
-    /// booted and untouched since. What comes from the archive is verified as it comes. Blocks.
+    /// booted and untouched since. What comes from the archive is verified as it comes; the devices are here. Blocks.
     pub(crate) fn verify(&self, pin: &Pin) -> Result<(), NodeError> {
-        let Held::Local(snapshot) = &pin.held else { return Ok(()) };
+        let snapshot = match &pin.held {
+            Held::Local(snapshot) => snapshot,
+            Held::Archived(snapshot) => {
+                self.archived.get::<About>(pin.id.as_str())?;
+                return Ok(snapshot.read(DEVICES).map(drop)?);
+            }
+        };
         if self.lock().get(&pin.id).is_some_and(|entry| entry.verified) && stamps_hold(snapshot) {
             return Ok(());
         }

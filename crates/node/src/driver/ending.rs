@@ -1,0 +1,62 @@
+//! The end of a machine, asked for or not.
+
+use std::time::Duration;
+
+use domain::lifecycle::Phase;
+use storage::Durability;
+
+use super::{Driver, Running};
+use crate::error::NodeError;
+
+/// How long after its connections a machine process that ends may be seen to have ended.
+const DEATH_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Driver {
+    /// A failed operation may have failed because the machine ended under it; then that is what callers see next.
+    pub(super) async fn notice_death(&mut self) {
+        let Some(running) = &self.running else { return };
+        if let Ok(exit) = tokio::time::timeout(Duration::ZERO, running.vm.exited()).await {
+            self.machine_ended(exit.reason).await;
+        }
+    }
+
+    /// What a caller is told of a failure: where the machine ended under the operation, that, and not how the operation noticed.
+    pub(super) async fn or_death<T>(&mut self, outcome: Result<T, NodeError>) -> Result<T, NodeError> {
+        let noticed = matches!(outcome, Err(NodeError::Control(_) | NodeError::Guest { .. }));
+        let Some(running) = self.running.as_ref().filter(|_| noticed) else { return outcome };
+        let Ok(exit) = tokio::time::timeout(DEATH_PATIENCE, running.vm.exited()).await else {
+            return outcome;
+        };
+        self.machine_ended(exit.reason.clone()).await;
+        Err(NodeError::Died { id: self.record.id.clone(), reason: exit.reason })
+    }
+
+    pub(super) async fn machine_ended(&mut self, reason: String) {
+        tracing::warn!(sandbox.id = %self.record.id, "the machine of sandbox {} ended: {reason}", self.record.id);
+        if let Some(running) = self.running.take() {
+            self.give_up(running).await;
+        }
+        self.record.died = Some(reason);
+        if let Err(error) = self.enter(Phase::Died, Durability::Synced) {
+            tracing::error!(sandbox.id = %self.record.id, %error, "the death of sandbox {} could not be written down", self.record.id);
+        }
+    }
+
+    /// Gives back what a machine that has ended held on the host.
+    pub(super) async fn give_up(&self, running: Running) {
+        let Running { berth, pin, .. } = running;
+        berth.leave(&self.shared.network).await;
+        drop(pin);
+        self.shared.snapshots.collect();
+    }
+
+    /// Ends a machine whose memory is saved. Its network goes in the background: nobody has to wait for that.
+    pub(super) async fn end_saved(&self, running: Running) {
+        let Running { vm, berth, pin, link } = running;
+        let _in_background = self.shared.network.release(berth.slot);
+        drop(link);
+        vm.kill().await;
+        drop(pin);
+        self.shared.snapshots.collect();
+    }
+}
