@@ -36,20 +36,40 @@ pub fn with_rates(rates: Rates) -> Result<Arc<dyn Engine>> {
     // Several processes must not make the jail's root at once.
     let directory = cache::directory()?;
     let _lock = cache::lock(&directory.join("engine.lock"))?;
-    let settings = Settings { rates, ..settings(directory.join("host-probe.json"))? };
+    let settings = Settings { rates, ..settings(demanded()?, directory.join("host-probe.json")) };
     let opened = settings.open(&directory.join("jails"));
     Ok(opened.context("open the engine under test")?.engine)
 }
 
-fn settings(probe_cache: PathBuf) -> Result<Settings> {
-    let demanded = match std::env::var(ENGINE_DEMANDED).as_deref() {
+/// Another engine than the one under test: a real one where this host has two, as the box has, else one that only says so.
+pub fn other() -> Result<Arc<dyn Engine>> {
+    let (ours, firecracker) = (demanded()?, std::env::var_os(FIRECRACKER).is_some());
+    let other = match ours {
+        EngineSetting::Firecracker => EngineSetting::QemuKvm,
+        EngineSetting::QemuKvm if firecracker => EngineSetting::Firecracker,
+        _ => {
+            let changed = Upgraded::changed(engine()?, |ours| ours.engine = "firecracker".to_owned());
+            return Ok(Arc::new(changed));
+        }
+    };
+    let directory = cache::directory()?;
+    let _lock = cache::lock(&directory.join("engine.lock"))?;
+    let opened = settings(other, directory.join("host-probe.json")).open(&directory.join("jails"));
+    Ok(opened.context("open another engine")?.engine)
+}
+
+fn demanded() -> Result<EngineSetting> {
+    Ok(match std::env::var(ENGINE_DEMANDED).as_deref() {
         Ok("qemu-kvm") => EngineSetting::QemuKvm,
         Ok("firecracker") => EngineSetting::Firecracker,
         Ok(other) => bail!("{ENGINE_DEMANDED} is {other}, which these suites do not know"),
         Err(_) => EngineSetting::Qemu,
-    };
+    })
+}
+
+fn settings(engine: EngineSetting, probe_cache: PathBuf) -> Settings {
     let firecracker = std::env::var_os(FIRECRACKER).map(PathBuf::from);
-    Ok(Settings::new(demanded, Programs { firecracker, ..Programs::default() }, probe_cache))
+    Settings::new(engine, Programs { firecracker, ..Programs::default() }, probe_cache)
 }
 
 /// The same engine after an upgrade: it works as before and says that it is another version.

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::header::{HeaderValue, RANGE};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, RANGE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
@@ -55,6 +55,8 @@ pub struct Seen {
     pub target: String,
     /// The bytes it asked for, as it says it.
     pub range: Option<String>,
+    /// The bytes it brought, as it says it.
+    pub length: u64,
 }
 
 /// Which requests a fault is for.
@@ -160,6 +162,12 @@ async fn pass(way: Way, request: Request<Incoming>) -> Result<Response<Body>> {
             method: parts.method.clone(),
             target: target.clone(),
             range: parts.headers.get(RANGE).map(text),
+            length: parts
+                .headers
+                .get(CONTENT_LENGTH)
+                .map(text)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
         };
         let mut plan = way.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let always = plan.always.filter(|(concerned, _)| concerned(&seen)).map(|(_, fault)| fault);

@@ -3,6 +3,13 @@
 //! With an engine that takes memory on demand (Firecracker) a machine begins before its memory is here; with any other it comes
 //! back whole first. What a user sees is the same.
 
+#[path = "archive/bucket.rs"]
+mod bucket;
+#[path = "archive/trouble.rs"]
+mod trouble;
+#[path = "archive/upkeep.rs"]
+mod upkeep;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,8 +47,8 @@ async fn expect_place(lab: &Lab, id: &SnapshotId, expected: SnapshotPlace) -> Re
     .with_context(|| format!("it is {:?}, not {expected:?}", place(lab, id)))
 }
 
-/// A snapshot of a guest with something in memory and on disk, in the archive alone.
-async fn archived(lab: &Lab) -> Result<SnapshotId> {
+/// A snapshot of a guest with something in memory and on disk.
+async fn kept(lab: &Lab) -> Result<SnapshotId> {
     let guest = lab.create().await?;
     guest.shell("echo kept > /run/in-memory; echo kept > /on-disk").await?;
     // More than what the guest needs to answer, so that most of it is not touched by chance.
@@ -49,9 +56,15 @@ async fn archived(lab: &Lab) -> Result<SnapshotId> {
     guest.start_counter().await?;
     let (info, _) = lab.node().snapshot(&guest).await?;
     guest.remove().await?;
-    expect_place(lab, &info.id, SnapshotPlace::Archive).await?;
-    ensure!(!lab.snapshot_directory(&info.id).exists(), "its files are still here");
     Ok(info.id)
+}
+
+/// The same, in the archive alone.
+async fn archived(lab: &Lab) -> Result<SnapshotId> {
+    let id = kept(lab).await?;
+    expect_place(lab, &id, SnapshotPlace::Archive).await?;
+    ensure!(!lab.snapshot_directory(&id).exists(), "its files are still here");
+    Ok(id)
 }
 
 async fn expect_kept(guest: &Guest) -> Result<()> {

@@ -1,7 +1,6 @@
 //! Bad days: damaged files, another engine, a full disk, requests given up half way. A clear error, nothing lost, nothing left.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,59 +10,8 @@ use domain::lifecycle::Phase;
 use node::{CreateFrom, CreateRequest, NodeError};
 use tests::base::Contents;
 use tests::engine::{Upgraded, engine};
+use tests::harm::{Harm, harm};
 use tests::{Guest, Lab, LabSettings, census, lab, run};
-
-/// What happens to a file.
-#[derive(Debug, Clone, Copy)]
-enum Harm {
-    CutShort,
-    OneBit,
-    Missing,
-}
-
-/// Harms a file and returns what puts it right again.
-fn harm(path: &Path, harm: Harm) -> Result<impl FnOnce() -> Result<()> + use<>> {
-    let aside = path.with_extension("whole");
-    fs::copy(path, &aside)?;
-    let mode = fs::metadata(path)?.permissions().mode();
-    match harm {
-        Harm::Missing => fs::remove_file(path)?,
-        Harm::CutShort | Harm::OneBit => {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-            let file = File::options().read(true).write(true).open(path)?;
-            let length = file.metadata()?.len();
-            match harm {
-                Harm::CutShort => file.set_len(length - (length / 3).max(1))?,
-                _ => {
-                    let at = first_written_byte(&file, length)?;
-                    let mut byte = [0];
-                    file.read_exact_at(&mut byte, at)?;
-                    file.write_all_at(&[byte[0] ^ 4], at)?;
-                }
-            }
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        }
-    }
-    let path = path.to_owned();
-    Ok(move || {
-        fs::rename(&aside, &path)?;
-        Ok(fs::set_permissions(&path, fs::Permissions::from_mode(mode))?)
-    })
-}
-
-/// A place past the middle that holds something.
-fn first_written_byte(file: &File, length: u64) -> Result<u64> {
-    let mut piece = vec![0; 1 << 16];
-    let mut at = length / 2;
-    while at < length {
-        let count = file.read_at(&mut piece, at)?;
-        if let Some(index) = piece[..count].iter().position(|&byte| byte != 0) {
-            return Ok(at + index as u64);
-        }
-        at += count.max(1) as u64;
-    }
-    Ok(length / 2)
-}
 
 async fn create(lab: &Lab, snapshot: &domain::SnapshotId) -> Result<Guest, NodeError> {
     let request = CreateRequest::new(CreateFrom::Snapshot(snapshot.clone()));

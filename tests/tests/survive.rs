@@ -237,7 +237,7 @@ fn run_and_kill(lab: &mut ClosedLab, seed: u64, life: Duration, promises: &mut P
     let range = range.split('/').next().unwrap_or_default().to_owned();
     let mut child = Command::new(program)
         .arg(lab.data_dir())
-        .args([&range, &seed.to_string()])
+        .args([&range, "random", &seed.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())

@@ -1,21 +1,29 @@
-//! A node in a process of its own, to be killed: opens a data directory and does random things for ever, writing one line of JSON
+//! A node in a process of its own, to be killed: opens a data directory and does things for ever, writing one line of JSON
 //! before each operation and one after it was answered. Suites kill it at any moment and look what the next one finds.
 //!
-//! Arguments: data directory, first three bytes of the address range, seed.
+//! Arguments: data directory, first address of its range, and what it does: `random SEED`, or `archive ADDRESS [SNAPSHOT]`. With an
+//! archive it keeps that in step, and makes a sandbox of the snapshot if there is one. A bucket's settings are in its environment.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use domain::{SnapshotId, VolumeId};
 use network::AddressPool;
-use node::{AttachMode, CreateFrom, CreateRequest, Node, NodeConfig, NodeError, Purpose, VolumeAttachment};
+use node::{
+    ArchiveConfig, AttachMode, CreateFrom, CreateRequest, Node, NodeConfig, NodeError, Purpose,
+    VolumeAttachment,
+};
 use serde_json::{Value, json};
 use storage::PoolSize;
+use storage::blobs::BlobsConfig;
 
 /// Sandboxes at a time; emulated guests on few cores.
 const SANDBOXES_MAX: usize = 4;
+/// How long a restored guest may take to confirm its identity.
+const GUEST_PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,19 +58,42 @@ impl Dice {
 }
 
 async fn work(arguments: &[String]) -> Result<()> {
-    let [data_dir, range, seed] = arguments else { anyhow::bail!("data directory, address range, seed") };
+    let [data_dir, range, work @ ..] = arguments else { bail!("no data directory and address range") };
     let mut config = NodeConfig::new(data_dir);
     config.pool_size = PoolSize::Bytes(8 << 30);
     config.addresses = AddressPool::new(range.parse::<Ipv4Addr>()?, 24)?;
     config.machines_waiting = 1;
     config.networks_prepared = 1;
+    config.guest_patience = tests::wait::scaled(GUEST_PATIENCE);
+    let words: Vec<&str> = work.iter().map(String::as_str).collect();
+    match *words {
+        ["random", seed] => {
+            let node = open(config).await?;
+            let mut dice = Dice(seed.parse::<u64>()? | 1);
+            loop {
+                step(&node, &mut dice).await?;
+            }
+        }
+        ["archive", address, ref snapshot @ ..] => {
+            let mut blobs = BlobsConfig::new(address.parse()?);
+            blobs.environment = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
+            config.archive =
+                Some(ArchiveConfig { blobs, local_bytes_max: Some(0), cache_bytes_max: 1 << 30 });
+            let node = open(config).await?;
+            if let Some(snapshot) = snapshot.first() {
+                create(&node, SnapshotId::parse(snapshot)?, false).await?;
+            }
+            std::future::pending().await
+        }
+        _ => bail!("{words:?} is nothing that can be done"),
+    }
+}
+
+async fn open(config: NodeConfig) -> Result<Node> {
     let engine = tests::engine::engine()?;
     let node = Node::open(config, move |_| Ok(engine)).await.context("open the node")?;
-    let mut dice = Dice(seed.parse::<u64>()? | 1);
     say(&json!({ "open": true }));
-    loop {
-        step(&node, &mut dice).await?;
-    }
+    Ok(node)
 }
 
 /// Makes a sandbox, every other one with a volume, and marks everything it has.
@@ -74,7 +105,7 @@ async fn create(node: &Node, template: SnapshotId, with_volume: bool) -> Result<
         let volume = VolumeId::parse(&format!("volume{}", node.volumes().list()?.len() + 1))?;
         match node.volumes().create(&volume, "mark", 16).await {
             Ok(_) | Err(NodeError::VolumeExists(_)) => {}
-            Err(error) => anyhow::bail!("make a volume: {error:?}"),
+            Err(error) => bail!("make a volume: {error:?}"),
         }
         if node.volumes().get(&volume)?.attached_to.is_empty() {
             request.volumes.push(VolumeAttachment { volume, mode: AttachMode::ReadWrite });
@@ -130,7 +161,7 @@ async fn step(node: &Node, dice: &mut Dice) -> Result<()> {
         Err(NodeError::Refused { .. } | NodeError::HasVolumes(_)) => {
             say(&json!({ "refused": name, "id": id }))
         }
-        Err(error) => anyhow::bail!("{name} of {id}: {error:?}"),
+        Err(error) => bail!("{name} of {id}: {error:?}"),
     }
     Ok(())
 }
