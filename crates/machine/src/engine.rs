@@ -247,13 +247,6 @@ pub struct VmRecord {
     pub on_demand: Option<Regions>,
 }
 
-impl VmRecord {
-    /// Of a machine whose memory is a file.
-    pub(crate) fn new(process: ProcessIdentity) -> Self {
-        Self { process, on_demand: None }
-    }
-}
-
 /// What the guest's CPUs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VmState {

@@ -127,7 +127,7 @@ impl FirecrackerEngine {
         let root = config.jail_roots.join(format!("firecracker-{}", &digest[..16]));
         let content = RootContent { program: &config.program, data: &[], directories: &[room::NAME, "dev"] };
         let root = JailRoot::ensure(&root, &content)?;
-        let fault_device = on_demand::device();
+        let fault_device = crate::on_demand::device();
         Ok(Self { fingerprint, root, cgroups: config.cgroups, rates: config.rates, fault_device })
     }
 

@@ -11,6 +11,7 @@ pub mod firecracker;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod jail;
+mod on_demand;
 mod output;
 mod process;
 pub mod qemu;

@@ -4,6 +4,7 @@
 //! the pages it changed. A snapshot belongs to the exact QEMU that made it.
 
 mod command;
+mod postcopy;
 pub(crate) mod qmp;
 mod rates;
 mod vm;
@@ -23,7 +24,7 @@ use crate::engine::{
     AttachError, BootPlan, Engine, MemoryOrigin, OnDemand, Place, Prepared, RestorePlan, StartError,
     VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
 };
-use crate::jail::{Bind, BindMode, Jail, JailRoot, RootContent, RootError};
+use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, RootContent, RootError};
 use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
@@ -108,6 +109,8 @@ pub struct QemuEngine {
     config: QemuConfig,
     fingerprint: EngineFingerprint,
     root: JailRoot,
+    /// What a machine whose memory comes on demand opens besides; `None` where it could not.
+    fault_device: Option<DeviceNode>,
 }
 
 impl QemuEngine {
@@ -127,7 +130,8 @@ impl QemuEngine {
             cpu,
             tsc_khz: config.tsc_khz,
         };
-        let root_name = format!("qemu-{}-{}", &program_digest[..16], &firmware_digest[..16]);
+        // Roots without the 2 have no place for devices.
+        let root_name = format!("qemu2-{}-{}", &program_digest[..16], &firmware_digest[..16]);
         let mut data = vec![config.firmware.clone()];
         // Option ROMs that QEMU adds to a machine that boots a kernel.
         if let Some(directory) = config.firmware.parent() {
@@ -140,9 +144,9 @@ impl QemuEngine {
         }
         fs::create_dir_all(&config.jail_roots)
             .map_err(|source| OpenError::Read { path: config.jail_roots.clone(), source })?;
-        let content = RootContent { program: &config.program, data: &data, directories: &[] };
+        let content = RootContent { program: &config.program, data: &data, directories: &["dev"] };
         let root = JailRoot::ensure(&config.jail_roots.join(root_name), &content)?;
-        Ok(Self { config, fingerprint, root })
+        Ok(Self { config, fingerprint, root, fault_device: crate::on_demand::device() })
     }
 
     fn spawn(
@@ -175,6 +179,10 @@ impl QemuEngine {
             kvm: kvm.as_ref().map(AsRawFd::as_raw_fd),
         };
         let group = self.group(place, shape)?;
+        let devices = match origin {
+            Origin::OnDemand => vec![self.fault_device.ok_or(StartError::NotOnDemand)?],
+            Origin::Boot { .. } | Origin::Restore => Vec::new(),
+        };
         let jail = Jail {
             root: &self.root,
             binds: files.binds,
@@ -183,7 +191,7 @@ impl QemuEngine {
             descriptors: &descriptors.all(),
             output: &said,
             room: None,
-            devices: &[],
+            devices: &devices,
             network: None,
         };
         Ok((VmProcess::start(&jail, group)?, output))
@@ -228,19 +236,21 @@ impl Engine for QemuEngine {
         let origin = Origin::Boot { kernel_arguments: &arguments };
         let (process, output) =
             tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &origin))?;
-        let record = VmRecord::new(process.identity());
-        let vm = vm::control_new(process, output, record, plan.place, self.config.rates).await?;
+        let vm = vm::control_new(process, output, plan.place, self.config.rates, None).await?;
         Ok(Arc::new(vm))
     }
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
-        let MemoryOrigin::File(memory) = &plan.memory else { return Err(StartError::NotOnDemand) };
-        let binds = vec![Bind { file: memory, name: "memory", directory: None, mode: BindMode::ReadOnly }];
+        let (memory, on_demand, origin) = match &plan.memory {
+            MemoryOrigin::File(file) => (Some(file), None, Origin::Restore),
+            MemoryOrigin::OnDemand(on_demand) => (None, Some(on_demand.clone()), Origin::OnDemand),
+        };
+        let bind = |file| Bind { file, name: "memory", directory: None, mode: BindMode::ReadOnly };
+        let binds = memory.map(bind).into_iter().collect();
         let files = Files { binds, disk: &plan.disk, volumes: &plan.volumes, tap: plan.tap.as_ref() };
         let (process, output) =
-            tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &Origin::Restore))?;
-        let record = VmRecord::new(process.identity());
-        let vm = vm::control_new(process, output, record, plan.place, self.config.rates).await?;
+            tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files, &origin))?;
+        let vm = vm::control_new(process, output, plan.place, self.config.rates, on_demand).await?;
         Ok(Box::new(Waiting::new(vm)))
     }
 
@@ -248,9 +258,13 @@ impl Engine for QemuEngine {
         &self,
         record: &VmRecord,
         place: &Place,
-        _memory: Option<OnDemand>,
+        memory: Option<OnDemand>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
-        Ok(Arc::new(QemuVm::attach(record, place, self.config.rates).await?))
+        Ok(Arc::new(QemuVm::attach(record, place, self.config.rates, memory).await?))
+    }
+
+    fn takes_memory_on_demand(&self) -> bool {
+        self.fault_device.is_some()
     }
 }
 

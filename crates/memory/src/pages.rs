@@ -26,7 +26,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use handover::{Handover, HandoverError};
@@ -141,13 +141,25 @@ impl PageServer {
         source: Arc<dyn ChunkSource>,
         replay: Trace,
     ) -> Result<PageServer, ServeError> {
+        let (_, nobody) = mpsc::channel(1);
+        Self::start_beside(handover, source, replay, nobody)
+    }
+
+    /// The same beside somebody who reads faults of the process too, and passes them on as offsets in the memory. Who does so
+    /// may lose one when it stops, so what waits is woken once more a while after it has closed the channel.
+    pub fn start_beside(
+        handover: Handover,
+        source: Arc<dyn ChunkSource>,
+        replay: Trace,
+        passed_on: mpsc::Receiver<u64>,
+    ) -> Result<PageServer, ServeError> {
         let Handover { userfault, regions } = handover;
         regions.check_length(source.index().length())?;
         let userfault = userfault.watch().map_err(ServeError::Watch)?;
         let ahead = Replay::new(&replay, regions.length(), regions.page_bytes());
         let state = State::new(regions.length(), regions.page_bytes(), replay);
         let shared = Arc::new(Shared { state: Mutex::new(state), failure: watch::Sender::new(None) });
-        let server = Server::new(userfault, regions.clone(), source, Arc::clone(&shared), ahead);
+        let server = Server::new(userfault, regions.clone(), source, Arc::clone(&shared), ahead, passed_on);
         let mut end = End { shared: Arc::clone(&shared), is_expected: false };
         let task = tokio::spawn(async move {
             match server.run().await {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use memory::pages::{PageError, Trace};
+use memory::pages::Trace;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -16,16 +16,17 @@ use super::api::{Api, Method, PATIENCE};
 use super::link::{self, Life};
 use super::log;
 use super::machine::{ROOT, WRITABLE, drive_path};
-use super::on_demand::Pages;
+use super::on_demand;
 use super::rates::RatedDevices;
 use super::room::{self, Room};
 use crate::engine::{
     AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
+use crate::on_demand::{Pages, capture, exited};
 use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
-use crate::waiting::{Loadable, capture_memory, capture_served, explain};
+use crate::waiting::{Loadable, explain};
 
 /// How long a fresh Firecracker may take to listen; generous, because many may start at once on few cores.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -140,14 +141,7 @@ impl FirecrackerVm {
             return Err(AttachError::Gone);
         }
         let output = Output::of(record.process.pid).ok();
-        let pages = match (&record.on_demand, memory) {
-            (Some(regions), Some(memory)) => Some(Pages::take_over(&process, regions, memory)?),
-            (Some(_), None) => {
-                let source = io::Error::other("nobody says where it comes from");
-                return Err(ControlError::Host { action: "fetch the machine's memory", source }.into());
-            }
-            (None, _) => None,
-        };
+        let pages = Pages::take_over(&process, record, memory)?;
         let mut vm = Self { rates, ..Self::new(process, room, pages, output, place) };
         let runs = vm.state().await? == VmState::Running;
         vm.life.send_modify(|life| life.runs = runs);
@@ -283,10 +277,7 @@ impl Vm for FirecrackerVm {
             None => Ok(Saved::default()),
             Some(memory) => {
                 let captured =
-                    tokio::task::block_in_place(|| match self.pages.as_ref().and_then(Pages::server) {
-                        Some(server) => capture_served(&self.process, server, memory),
-                        None => capture_memory(&self.process, memory),
-                    })?;
+                    tokio::task::block_in_place(|| capture(&self.process, self.pages.as_ref(), memory))?;
                 // A process that was killed meanwhile may have looked like one that changed nothing. One that answers had its
                 // memory all the time.
                 self.state().await?;
@@ -309,20 +300,7 @@ impl Vm for FirecrackerVm {
     }
 
     async fn exited(&self) -> Exit {
-        let unfetched = |error: PageError| match error {
-            PageError::Fetch(error) => format!("its memory could not be fetched: {error}"),
-            error => format!("its memory could not be fetched: {error}"),
-        };
-        let Some(pages) = &self.pages else { return Exit { reason: self.process.ended().await } };
-        let reason = tokio::select! {
-            ended = self.process.ended() => pages.failure().await.map_or(ended, unfetched),
-            error = pages.failed() => {
-                // Its guest would wait for ever.
-                self.process.kill().await;
-                unfetched(error)
-            }
-        };
-        Exit { reason }
+        exited(&self.process, self.pages.as_ref()).await
     }
 
     fn trace(&self) -> Option<Trace> {
@@ -360,7 +338,7 @@ impl Loadable for FirecrackerVm {
         let loading = self.api.call("load", Method::Put, "/snapshot/load", Some(&request), STATE_PATIENCE);
         match &self.pages {
             None => loading.await?,
-            Some(pages) => pages.serve_while(&self.room, loading).await?,
+            Some(pages) => on_demand::serve_while(pages, &self.room, loading).await?,
         };
         self.room.remove_devices().map_err(host("remove saved devices"))?;
         self.rate_if_limited(self.rates).await

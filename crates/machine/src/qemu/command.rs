@@ -61,6 +61,8 @@ pub(super) enum Origin<'a> {
     Boot { kernel_arguments: &'a str },
     /// From saved devices that arrive later, with memory mapped privately.
     Restore,
+    /// The same with memory that is empty and comes on demand.
+    OnDemand,
 }
 
 /// Arguments of a QEMU that will hold one machine.
@@ -98,6 +100,9 @@ pub(super) fn arguments(
     match origin {
         Origin::Boot { .. } => add("-object", format!("{memory},share=on")),
         Origin::Restore => add("-object", format!("{memory},share=off,readonly=on,rom=off")),
+        Origin::OnDemand => {
+            add("-object", format!("memory-backend-ram,id=ram,size={}M", shape.memory_mib()));
+        }
     }
     add("-chardev", format!("socket,id=control,fd={},server=on,wait=off", descriptors.control));
     add("-mon", "chardev=control,mode=control".into());
@@ -143,7 +148,7 @@ pub(super) fn arguments(
             add("-initrd", "/initramfs".into());
             add("-append", (*kernel_arguments).to_owned());
         }
-        Origin::Restore => {
+        Origin::Restore | Origin::OnDemand => {
             add("-incoming", "defer".into());
             add("-global", "migration.send-configuration=off".into());
             line.push("-S".into());

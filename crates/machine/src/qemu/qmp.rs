@@ -72,7 +72,7 @@ impl Qmp {
             }
             Ok(Some(_)) => {}
         }
-        qmp.run("qmp_capabilities", json!({})).await?;
+        qmp.run_within("qmp_capabilities", json!({}), patience).await?;
         Ok(qmp)
     }
 
@@ -94,6 +94,15 @@ impl Qmp {
     /// Hands QEMU an open file; it is then known as `/dev/fdset/{set}`.
     pub(super) async fn pass_file(&self, set: u32, file: BorrowedFd<'_>) -> Result<(), ControlError> {
         self.exchange("add-fd", json!({ "fdset-id": set }), Some(file), PATIENCE).await.map(drop)
+    }
+
+    /// Hands QEMU an open file; it is then known by this name, to the one command that takes it.
+    pub(super) async fn pass_named(
+        &self,
+        name: &'static str,
+        file: BorrowedFd<'_>,
+    ) -> Result<(), ControlError> {
+        self.exchange("getfd", json!({ "fdname": name }), Some(file), PATIENCE).await.map(drop)
     }
 
     async fn exchange(

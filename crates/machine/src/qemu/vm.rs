@@ -5,19 +5,22 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use memory::pages::Trace;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use super::command::{ROOT_NODE, volume_node};
+use super::postcopy;
 use super::qmp::{PATIENCE, Qmp, connect_unix};
 use super::rates;
 use crate::engine::{
-    AttachError, ControlError, Exit, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+    AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
+use crate::on_demand::{Pages, capture, exited};
 use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
-use crate::waiting::{Loadable, capture_memory, explain};
+use crate::waiting::{Loadable, explain};
 
 pub(super) const CONTROL_SOCKET: &str = "control.sock";
 pub(super) const LINK_SOCKET: &str = "link.sock";
@@ -25,6 +28,8 @@ pub(super) const LINK_SOCKET: &str = "link.sock";
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long loading or saving devices may take.
 const STATE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long any command may take while memory comes on demand: longer than it takes to find that memory does not come.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between looks at whether saved devices have been loaded; loading takes a few milliseconds.
 const LOAD_POLL: Duration = Duration::from_micros(300);
 /// Descriptor set of saved devices while they are read or written.
@@ -36,7 +41,8 @@ const DEVICES_PATH: &str = "/dev/fdset/9";
 pub(super) struct QemuVm {
     process: VmProcess,
     control: Qmp,
-    record: VmRecord,
+    /// Where its memory comes from, if that comes on demand.
+    pages: Option<Pages>,
     /// Its sockets' directory, held open: it may be renamed while the machine lives.
     directory: File,
     /// What the process says; unknown for one that an earlier node process started.
@@ -47,9 +53,9 @@ pub(super) struct QemuVm {
 pub(super) async fn control_new(
     process: VmProcess,
     output: Output,
-    record: VmRecord,
     place: Place,
     rates: Rates,
+    memory: Option<OnDemand>,
 ) -> Result<QemuVm, StartError> {
     let connecting = async {
         let directory = open_directory(&place)?;
@@ -64,12 +70,19 @@ pub(super) async fn control_new(
         _ = process.ended() => Err(ControlError::Ended),
     };
     match connected {
-        Ok((directory, control)) => Ok(QemuVm { process, control, record, directory, output: Some(output) }),
+        Ok((directory, control)) => {
+            let pages = memory.map(Pages::new);
+            Ok(QemuVm { process, control, pages, directory, output: Some(output) })
+        }
         Err(error) => {
             process.kill().await;
             Err(explain(error, Some(&output)))
         }
     }
+}
+
+fn patience(pages: Option<&Pages>) -> Duration {
+    if pages.is_some() { MEMORY_PATIENCE } else { PATIENCE }
 }
 
 fn open_directory(place: &Place) -> Result<File, ControlError> {
@@ -78,18 +91,30 @@ fn open_directory(place: &Place) -> Result<File, ControlError> {
 }
 
 impl QemuVm {
-    pub(super) async fn attach(record: &VmRecord, place: &Place, rates: Rates) -> Result<Self, AttachError> {
+    pub(super) async fn attach(
+        record: &VmRecord,
+        place: &Place,
+        rates: Rates,
+        memory: Option<OnDemand>,
+    ) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
         let process = VmProcess::attach(record.process, place).map_err(watch)?.ok_or(AttachError::Gone)?;
         let directory = open_directory(place)?;
-        let control = Qmp::connect(&directory, CONTROL_SOCKET, PATIENCE).await?;
+        // First, because QEMU answers nothing while it waits for memory itself.
+        let pages = Pages::take_over(&process, record, memory)?;
+        let control = Qmp::connect(&directory, CONTROL_SOCKET, patience(pages.as_ref())).await?;
         // The node that started it may have had others.
         rates::set(&control, rates).await?;
-        Ok(Self { process, control, record: record.clone(), directory, output: None })
+        Ok(Self { process, control, pages, directory, output: None })
+    }
+
+    /// Runs a command that QEMU carries out at once, unless it waits for memory itself.
+    async fn run(&self, command: &'static str, arguments: Value) -> Result<Value, ControlError> {
+        self.control.run_within(command, arguments, patience(self.pages.as_ref())).await
     }
 
     async fn status(&self) -> Result<String, ControlError> {
-        let answer = self.control.run("query-status", json!({})).await?;
+        let answer = self.run("query-status", json!({})).await?;
         let status = answer.get("status").and_then(Value::as_str);
         status.map(str::to_owned).ok_or(ControlError::Garbled { command: "query-status" })
     }
@@ -97,14 +122,15 @@ impl QemuVm {
     /// The file behind a disk has this size already: what counts is that the device tells the guest.
     async fn tell_size(&self, node: &str, bytes: u64) -> Result<(), ControlError> {
         let arguments = json!({ "node-name": node, "size": bytes });
-        self.control.run("block_resize", arguments).await.map(drop)
+        self.run("block_resize", arguments).await.map(drop)
     }
 }
 
 #[async_trait]
 impl Vm for QemuVm {
     fn record(&self) -> VmRecord {
-        self.record.clone()
+        let on_demand = self.pages.as_ref().and_then(Pages::regions);
+        VmRecord { process: self.process.identity(), on_demand }
     }
 
     async fn state(&self) -> Result<VmState, ControlError> {
@@ -115,11 +141,12 @@ impl Vm for QemuVm {
     }
 
     async fn pause(&self) -> Result<(), ControlError> {
-        self.control.run_within("stop", json!({}), STATE_PATIENCE).await.map(drop)
+        let patience = STATE_PATIENCE.max(patience(self.pages.as_ref()));
+        self.control.run_within("stop", json!({}), patience).await.map(drop)
     }
 
     async fn resume(&self) -> Result<(), ControlError> {
-        self.control.run("cont", json!({})).await.map(drop)
+        self.run("cont", json!({})).await.map(drop)
     }
 
     async fn grow_volume(&self, slot: usize, bytes: u64) -> Result<(), ControlError> {
@@ -144,7 +171,7 @@ impl Vm for QemuVm {
             devices.await?;
             return Ok(Saved::default());
         };
-        let captured = tokio::task::block_in_place(|| capture_memory(&self.process, &memory))?;
+        let captured = tokio::task::block_in_place(|| capture(&self.process, self.pages.as_ref(), &memory))?;
         devices.await?;
         Ok(captured)
     }
@@ -157,14 +184,18 @@ impl Vm for QemuVm {
 
     async fn console_tail(&self) -> String {
         let arguments = json!({ "device": "console", "size": 65536, "format": "utf8" });
-        match self.control.run("ringbuf-read", arguments).await {
+        match self.run("ringbuf-read", arguments).await {
             Ok(Value::String(text)) => text,
             _ => String::new(),
         }
     }
 
     async fn exited(&self) -> Exit {
-        Exit { reason: self.process.ended().await }
+        exited(&self.process, self.pages.as_ref()).await
+    }
+
+    fn trace(&self) -> Option<Trace> {
+        self.pages.as_ref().and_then(Pages::trace)
     }
 
     async fn kill(&self) {
@@ -183,18 +214,25 @@ impl Loadable for QemuVm {
     }
 
     async fn load(&self, devices: File) -> Result<(), ControlError> {
+        let patience = STATE_PATIENCE.max(patience(self.pages.as_ref()));
+        let loaded = async {
+            let loading = async {
+                while self.status().await? == "inmigrate" {
+                    tokio::time::sleep(LOAD_POLL).await;
+                }
+                Ok(())
+            };
+            tokio::time::timeout(patience, loading).await.map_err(|_| ControlError::Unresponsive {
+                command: "migrate-incoming",
+                seconds: patience.as_secs(),
+            })?
+        };
+        if let Some(pages) = &self.pages {
+            return postcopy::load(&self.control, &self.process, pages, devices, loaded).await;
+        }
         self.control.pass_file(DEVICES_SET, devices.as_fd()).await?;
         self.control.run("migrate-incoming", json!({ "uri": format!("file:{DEVICES_PATH}") })).await?;
-        let loaded = async {
-            while self.status().await? == "inmigrate" {
-                tokio::time::sleep(LOAD_POLL).await;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(STATE_PATIENCE, loaded).await.map_err(|_| ControlError::Unresponsive {
-            command: "migrate-incoming",
-            seconds: STATE_PATIENCE.as_secs(),
-        })??;
+        loaded.await?;
         self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await.map(drop)
     }
 }

@@ -132,6 +132,12 @@ impl From<Regions> for Vec<Raw> {
 }
 
 impl Regions {
+    /// A memory in one piece, in small pages.
+    pub fn whole(address: u64, length: u64) -> Result<Regions, RegionsError> {
+        let page_size = PAGE_BYTES;
+        vec![Raw { base_host_virt_addr: address, size: length, offset: 0, page_size }].try_into()
+    }
+
     /// The regions, ascending by offset.
     pub fn parts(&self) -> &[Part] {
         &self.parts

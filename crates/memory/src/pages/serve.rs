@@ -8,8 +8,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::placing::{Interrupt, Placing};
 use super::regions::Regions;
@@ -32,6 +35,9 @@ const REPLAY_PAGES_PER_TURN: usize = 4;
 const QUICK_TRIES: u32 = 64;
 const SLOW_TRY_AFTER: Duration = Duration::from_millis(1);
 
+/// How long after the last other reader has stopped all who wait are woken once more. Far longer than it takes to stop.
+const WAKE_AFTER: Duration = Duration::from_secs(1);
+
 type Fetched = (u32, Result<Arc<Chunk>, FetchError>);
 
 pub(super) struct Server {
@@ -52,6 +58,43 @@ pub(super) struct Server {
     /// Chunks that were fetched because somebody waited for a page.
     needed: HashSet<u32>,
     replay: Replay,
+    others: Others,
+}
+
+/// Who reads faults besides.
+enum Others {
+    /// Somebody, who passes them on.
+    Reading(mpsc::Receiver<u64>),
+    /// Nobody any more. One that was read last may be lost: then it has to be told again.
+    Stopped { wake_at: Instant },
+    /// Nobody, and nothing is lost.
+    Gone,
+}
+
+impl Others {
+    /// An offset that was passed on already.
+    fn next_now(&mut self) -> Option<u64> {
+        match self {
+            Others::Reading(passed_on) => passed_on.try_recv().ok(),
+            _ => None,
+        }
+    }
+
+    /// The next offset that is passed on; `None` when it is time to wake all who wait.
+    async fn next(&mut self) -> Option<u64> {
+        if let Others::Reading(passed_on) = self {
+            match passed_on.recv().await {
+                Some(offset) => return Some(offset),
+                None => *self = Others::Stopped { wake_at: Instant::now() + WAKE_AFTER },
+            }
+        }
+        match self {
+            Others::Stopped { wake_at } => tokio::time::sleep_until(*wake_at).await,
+            _ => std::future::pending().await,
+        }
+        *self = Others::Gone;
+        None
+    }
 }
 
 impl Server {
@@ -61,6 +104,7 @@ impl Server {
         source: Arc<dyn ChunkSource>,
         shared: Arc<Shared>,
         replay: Replay,
+        passed_on: mpsc::Receiver<u64>,
     ) -> Server {
         Server {
             userfault,
@@ -75,6 +119,7 @@ impl Server {
             recent: VecDeque::new(),
             needed: HashSet::new(),
             replay,
+            others: Others::Reading(passed_on),
         }
     }
 
@@ -92,6 +137,9 @@ impl Server {
 
     async fn turn(&mut self) -> Result<(), Interrupt> {
         self.read_events()?;
+        while let Some(offset) = self.others.next_now() {
+            self.pass_on(offset)?;
+        }
         self.serve_faults().await?;
         if self.has_more {
             tokio::task::yield_now().await;
@@ -117,6 +165,10 @@ impl Server {
                 // Cleared before the events are read, so that one that comes meanwhile is told again.
                 ready.map_err(|error| Interrupt::Failed(PageError::Read(Arc::new(error))))?.clear_ready();
             }
+            passed_on = self.others.next() => match passed_on {
+                Some(offset) => self.pass_on(offset)?,
+                None => self.wake_all()?,
+            },
             Some(fetched) = self.fetches.join_next() => {
                 let (number, chunk) = fetched.map_err(|_| Interrupt::Failed(PageError::Lost))?;
                 self.arrived(number, chunk)?;
@@ -154,6 +206,28 @@ impl Server {
                 }
                 Event::Other(event) => return Err(Interrupt::Failed(PageError::Event { event })),
             }
+        }
+        Ok(())
+    }
+
+    /// A fault that somebody else has read. What is there by now is woken like after any other.
+    fn pass_on(&mut self, offset: u64) -> Result<(), Interrupt> {
+        let page_bytes = self.regions.page_bytes();
+        if offset >= self.regions.length() {
+            return Err(Interrupt::Failed(PageError::Outside { address: offset }));
+        }
+        self.faults.push_back(offset - offset % page_bytes);
+        self.shared.state().counts.faults += 1;
+        Ok(())
+    }
+
+    /// Has everybody who waits ask again.
+    fn wake_all(&self) -> Result<(), Interrupt> {
+        for part in self.regions.parts() {
+            self.userfault.get_ref().wake(part.address, part.length).map_err(|errno| match errno {
+                Errno::SRCH => Interrupt::Gone,
+                errno => Interrupt::Failed(PageError::Read(Arc::new(errno.into()))),
+            })?;
         }
         Ok(())
     }

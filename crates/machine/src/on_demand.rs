@@ -1,0 +1,148 @@
+//! Memory that comes on demand: who answers the page faults of a machine for as long as its guest lives.
+//!
+//! How a machine process comes to hand its faults over is its engine's matter. It keeps the descriptor too, so that a node that comes
+//! after this one can ask for it and go on answering.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use memory::pages::{Handover, PageError, PageServer, Regions, Trace};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::engine::{ControlError, Exit, MemoryTarget, OnDemand, Saved, VmRecord};
+use crate::jail::DeviceNode;
+use crate::process::VmProcess;
+use crate::waiting::{capture_memory, capture_served};
+
+/// The device by which a program without privileges gets to hand over its page faults, where this kernel has it.
+pub(crate) fn device() -> Option<DeviceNode> {
+    let number = std::fs::metadata("/dev/userfaultfd").ok()?.rdev();
+    let number = (rustix::fs::major(number), rustix::fs::minor(number));
+    Some(DeviceNode { name: "userfaultfd", number })
+}
+
+/// Who answers the page faults of a machine.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    /// Until the guest is loaded.
+    origin: Mutex<Option<OnDemand>>,
+    server: OnceLock<PageServer>,
+    /// Whoever passes faults on to the server; they end with this value.
+    messengers: Mutex<JoinSet<()>>,
+}
+
+impl Pages {
+    /// Of a machine whose guest has yet to come.
+    pub(crate) fn new(origin: OnDemand) -> Self {
+        Self { origin: Mutex::new(Some(origin)), server: OnceLock::new(), messengers: Mutex::default() }
+    }
+
+    /// Of a machine that another node has made; `None` if its memory is a file.
+    pub(crate) fn take_over(
+        process: &VmProcess,
+        record: &VmRecord,
+        origin: Option<OnDemand>,
+    ) -> Result<Option<Self>, ControlError> {
+        let Some(regions) = &record.on_demand else { return Ok(None) };
+        let origin = origin.ok_or_else(|| {
+            let source = io::Error::other("nobody says where it comes from");
+            ControlError::Host { action: "fetch the machine's memory", source }
+        })?;
+        let handover = Handover::take_over(process.identity().pid, regions.clone()).map_err(not_taken)?;
+        // What is foreseen is for a guest that begins.
+        let server = PageServer::start(handover, origin.source, Trace::default()).map_err(not_taken)?;
+        let server = OnceLock::from(server);
+        Ok(Some(Self { origin: Mutex::new(None), server, messengers: Mutex::default() }))
+    }
+
+    /// Where the memory comes from; for whoever loads the guest, once.
+    pub(crate) fn take_origin(&self) -> Result<OnDemand, ControlError> {
+        let origin = self.origin.lock().unwrap_or_else(PoisonError::into_inner).take();
+        origin.ok_or_else(|| not_taken(io::Error::from(io::ErrorKind::AlreadyExists)))
+    }
+
+    /// Answers from now on.
+    pub(crate) fn serve(&self, handover: Handover, origin: OnDemand) -> Result<&PageServer, ControlError> {
+        let server = PageServer::start(handover, origin.source, origin.trace).map_err(not_taken)?;
+        Ok(self.server.get_or_init(|| server))
+    }
+
+    /// The same beside the process itself, which reads some of its faults and asks for what they want. `messenger` passes that on.
+    pub(crate) fn serve_beside<M>(
+        &self,
+        handover: Handover,
+        origin: OnDemand,
+        messenger: impl FnOnce(mpsc::Sender<u64>) -> M,
+    ) -> Result<&PageServer, ControlError>
+    where
+        M: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, passed_on) = mpsc::channel(64);
+        let server = PageServer::start_beside(handover, origin.source, origin.trace, passed_on);
+        let server = server.map_err(not_taken)?;
+        let server = self.server.get_or_init(|| server);
+        self.messengers.lock().unwrap_or_else(PoisonError::into_inner).spawn(messenger(sender));
+        Ok(server)
+    }
+
+    /// Where the memory lies in the process.
+    pub(crate) fn regions(&self) -> Option<Regions> {
+        self.server.get().map(|server| server.regions().clone())
+    }
+
+    pub(crate) fn trace(&self) -> Option<Trace> {
+        self.server.get().map(PageServer::trace)
+    }
+
+    /// Completes when memory can no longer be had.
+    async fn failed(&self) -> PageError {
+        match self.server.get() {
+            Some(server) => server.failed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Why memory could no longer be had, if that was so.
+    async fn failure(&self) -> Option<PageError> {
+        tokio::select! {
+            biased;
+            error = self.failed() => Some(error),
+            () = std::future::ready(()) => None,
+        }
+    }
+}
+
+/// Completes when the process has ended. A machine whose memory does not come is ended: its guest would wait for ever.
+pub(crate) async fn exited(process: &VmProcess, pages: Option<&Pages>) -> Exit {
+    let unfetched = |error: PageError| match error {
+        PageError::Fetch(error) => format!("its memory could not be fetched: {error}"),
+        error => format!("its memory could not be fetched: {error}"),
+    };
+    let Some(pages) = pages else { return Exit { reason: process.ended().await } };
+    let reason = tokio::select! {
+        ended = process.ended() => pages.failure().await.map_or(ended, unfetched),
+        error = pages.failed() => {
+            process.kill().await;
+            unfetched(error)
+        }
+    };
+    Exit { reason }
+}
+
+/// Writes what the guest changed over a copy of the memory it was restored from. Blocks.
+pub(crate) fn capture(
+    process: &VmProcess,
+    pages: Option<&Pages>,
+    target: &MemoryTarget,
+) -> Result<Saved, ControlError> {
+    match pages.and_then(|pages| pages.server.get()) {
+        Some(server) => capture_served(process, server, target),
+        None => capture_memory(process, target),
+    }
+}
+
+pub(crate) fn not_taken(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ControlError {
+    ControlError::Host { action: "take over page faults", source: io::Error::other(source) }
+}
