@@ -4,6 +4,7 @@
 
 mod jail;
 mod lifecycle;
+mod on_demand;
 mod rates;
 mod share;
 mod trouble;
@@ -29,6 +30,10 @@ pub use jail::{a_machine_process_is_jailed, the_base_memory_cannot_be_written};
 pub use lifecycle::{
     a_booted_machine_is_saved_and_restored_many_times, a_guest_boots_and_answers, a_machine_is_found_again,
     a_restored_machine_is_saved_and_restored, pausing_and_resuming_can_be_repeated,
+};
+pub use on_demand::{
+    a_guest_that_waits_for_memory_is_found_again, memory_on_demand_is_what_was_saved,
+    memory_that_does_not_come_ends_a_machine,
 };
 pub use rates::a_disk_keeps_its_rate;
 pub use share::a_machine_process_is_held_to_its_share;
@@ -63,6 +68,8 @@ pub struct Fixture {
     next: AtomicU32,
     /// A machine that was booted once, and its saved state; booting is slow.
     booted: tokio::sync::OnceCell<State>,
+    /// The same with much in its memory.
+    filled: tokio::sync::OnceCell<State>,
     _lock: DataDir,
 }
 
@@ -120,6 +127,7 @@ impl Fixture {
             shape: MachineShape::new(u8::try_from(spec.vcpus)?, spec.memory_mib)?,
             next: AtomicU32::new(0),
             booted: tokio::sync::OnceCell::new(),
+            filled: tokio::sync::OnceCell::new(),
             _lock: lock,
         })
     }
@@ -282,6 +290,10 @@ impl Machine {
     async fn save(&self, link: &Link, origin: Origin) -> Result<(State, Saved)> {
         link.quiesce(Flush::Nothing).await?;
         self.vm.pause().await?;
+        self.save_paused(origin).await
+    }
+
+    async fn save_paused(&self, origin: Origin) -> Result<(State, Saved)> {
         let devices_path = self.place.directory.join("saved-devices");
         let devices = File::options().write(true).create_new(true).open(&devices_path)?;
         let (memory, memory_path) = match origin {

@@ -76,6 +76,7 @@ fn settings(engine: EngineSetting, probe_cache: PathBuf) -> Settings {
 pub struct Upgraded {
     engine: Arc<dyn Engine>,
     fingerprint: EngineFingerprint,
+    takes_memory_on_demand: bool,
 }
 
 impl Upgraded {
@@ -88,7 +89,13 @@ impl Upgraded {
     pub fn changed(engine: Arc<dyn Engine>, change: impl FnOnce(&mut EngineFingerprint)) -> Self {
         let mut fingerprint = engine.fingerprint().clone();
         change(&mut fingerprint);
-        Self { engine, fingerprint }
+        let takes_memory_on_demand = engine.takes_memory_on_demand();
+        Self { engine, fingerprint, takes_memory_on_demand }
+    }
+
+    /// An engine as on a host where memory cannot come on demand.
+    pub fn without_memory_on_demand(engine: Arc<dyn Engine>) -> Self {
+        Self { takes_memory_on_demand: false, ..Self::changed(engine, |_| {}) }
     }
 }
 
@@ -116,6 +123,6 @@ impl Engine for Upgraded {
     }
 
     fn takes_memory_on_demand(&self) -> bool {
-        self.engine.takes_memory_on_demand()
+        self.takes_memory_on_demand
     }
 }

@@ -1,7 +1,7 @@
 //! Snapshots in an archive: put there by themselves, brought back when used, gone when deleted, and clear words when it fails.
 //!
-//! With an engine that takes memory on demand (Firecracker) a machine begins before its memory is here; with any other it comes
-//! back whole first. What a user sees is the same.
+//! With an engine that takes memory on demand a machine begins before its memory is here; where that cannot be it comes back whole
+//! first. What a user sees is the same.
 
 #[path = "archive/bucket.rs"]
 mod bucket;
@@ -12,6 +12,7 @@ mod upkeep;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -19,6 +20,7 @@ use domain::SnapshotId;
 use domain::lifecycle::Phase;
 use node::{ArchiveConfig, NodeError, SnapshotPlace};
 use storage::blobs::{BlobAddress, BlobsConfig};
+use tests::engine::Upgraded;
 use tests::{Guest, Lab, LabSettings, engine, run, wait};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -164,6 +166,22 @@ fn a_guest_goes_on_under_the_next_node_wherever_its_memory_comes_from() -> Resul
         let child = lab.fork(&guest, 1).await?.pop().context("a child")?;
         expect_kept(&child).await?;
         child.remove().await?;
+        guest.remove().await?;
+        lab.remove().await
+    })
+}
+
+#[test]
+fn a_host_without_memory_on_demand_brings_snapshots_back_whole() -> Result<()> {
+    run(async || {
+        let (lab, _archive) = lab("archivewhole").await?;
+        let id = archived(&lab).await?;
+        let engine = Upgraded::without_memory_on_demand(engine::engine()?);
+        let lab = lab.close().await.open_with(Arc::new(engine)).await?;
+        let guest = lab.create_from(&id).await?;
+        let on_demand = guest.state().record.vm.as_ref().is_some_and(|vm| vm.on_demand.is_some());
+        ensure!(!on_demand, "its memory came on demand");
+        expect_kept(&guest).await?;
         guest.remove().await?;
         lab.remove().await
     })

@@ -36,4 +36,7 @@ cases![
     what_is_not_there_is_told,
     a_restored_machine_has_its_volumes,
     a_booted_machine_has_its_volumes,
+    memory_on_demand_is_what_was_saved,
+    a_guest_that_waits_for_memory_is_found_again,
+    memory_that_does_not_come_ends_a_machine,
 ];

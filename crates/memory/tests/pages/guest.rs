@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{PAGE, pattern};
@@ -47,6 +48,18 @@ impl Guest {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// A copy of its descriptor for faults.
+    pub(crate) fn userfault(&self) -> OwnedFd {
+        let pid = Pid::from_raw(self.pid() as i32).unwrap();
+        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let is_userfault = |number: &i32| {
+            let link = std::fs::read_link(format!("/proc/{}/fd/{number}", self.pid()));
+            link.is_ok_and(|link| link.as_os_str() == "anon_inode:[userfaultfd]")
+        };
+        let number = (0..100).find(is_userfault).unwrap();
+        rustix::process::pidfd_getfd(&handle, number, PidfdGetfdFlags::empty()).unwrap()
     }
 
     pub(crate) fn kill(&mut self) {

@@ -1,7 +1,10 @@
 //! Faults are answered with what was packed, whatever the source and the guest do.
 
+use std::os::fd::OwnedFd;
+
 use memory::pages::{Handover, PageError, PageServer, TakeOverError, Trace};
 use memory::stream::FetchError;
+use tokio::sync::mpsc;
 
 use crate::guest::sum_of;
 use crate::source::Source;
@@ -110,6 +113,44 @@ async fn a_guest_that_waits_is_taken_over() {
     served.server = PageServer::start(handover, source, Trace::default()).unwrap();
     let (_served, sum) = blocking(served, |guest| guest.sum(0)).await;
     assert_eq!(sum, sum_of(&bytes));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_reads_is_served_too() {
+    let bytes = memory_of(2 * CHUNK_PAGES);
+    let (_directory, mut guest, handover) = hand_over(&[2 * CHUNK_PAGES], false).await;
+    let address = handover.regions().parts()[0].address;
+    let other = guest.userfault();
+    // One that is passed on, and one that is lost.
+    let mut offsets = Vec::new();
+    for name in 0..2 {
+        guest.read(name, 3 + name * CHUNK_PAGES, 1, 1);
+        until("the other reads a fault", || {
+            offsets.extend(fault(&other));
+            offsets.len() > name
+        })
+        .await;
+    }
+    let (passing, passed_on) = mpsc::channel(1);
+    let source = Source::new(&bytes);
+    let server = PageServer::start_beside(handover, source.clone(), Trace::default(), passed_on).unwrap();
+    assert_eq!(offsets[0] - address, 3 * PAGE_BYTES);
+    passing.send(offsets[0] - address).await.unwrap();
+    let served = Served { server, guest, source, _directory };
+    let (served, sum) = blocking(served, |guest| guest.sum(0)).await;
+    assert_eq!(sum, sum_of(&bytes[3 * PAGE..4 * PAGE]));
+    assert_eq!(served.source.asked(), [0], "nobody was told of the other");
+    drop(passing);
+    let (_served, sum) = blocking(served, |guest| guest.sum(1)).await;
+    assert_eq!(sum, sum_of(&bytes[(3 + CHUNK_PAGES) * PAGE..(4 + CHUNK_PAGES) * PAGE]));
+}
+
+/// The address of a fault, if there is one to be read.
+fn fault(userfault: &OwnedFd) -> Option<u64> {
+    let mut message = [0; 32];
+    let read = rustix::io::read(userfault, &mut message).ok()?;
+    assert_eq!(read, message.len());
+    message[16..24].try_into().ok().map(u64::from_ne_bytes)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
