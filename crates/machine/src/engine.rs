@@ -1,8 +1,8 @@
 //! What an engine promises, whatever program is behind it.
 //!
-//! The caller owns files and networks and hands them in open; the engine owns processes. Memory is always a file: booting maps
-//! it shared, restoring maps it privately and copy-on-write, saving writes what changed over a copy of it. Engines differ in
-//! how, never in what.
+//! The caller owns files and networks and hands them in open; the engine owns processes. Memory is a file: booting maps
+//! it shared, restoring maps it privately and copy-on-write or fetches it on demand, saving writes what changed over a copy of it.
+//! Engines differ in how, never in what.
 
 use std::fmt;
 use std::fs::File;
