@@ -101,6 +101,15 @@ pub struct PageCounts {
     pub foreseen: u64,
 }
 
+/// What is put in place for a page that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// What is stored near it: what is never touched takes little memory.
+    Near,
+    /// All that is stored in its chunk, in the end: few faults.
+    Chunk,
+}
+
 /// What the server and its owner share.
 #[derive(Debug)]
 struct Shared {
@@ -142,16 +151,27 @@ impl PageServer {
         replay: Trace,
     ) -> Result<PageServer, ServeError> {
         let (_, nobody) = mpsc::channel(1);
-        Self::start_beside(handover, source, replay, nobody)
+        Self::start_with(handover, source, replay, nobody, Extent::Near)
     }
 
-    /// The same beside somebody who reads faults of the process too, and passes them on as offsets in the memory. Who does so
-    /// may lose one when it stops, so what waits is woken once more a while after it has closed the channel.
+    /// The same for a process that faults dearly, beside somebody who reads its faults too and passes them on as offsets in the
+    /// memory. Of each chunk that is fetched all is put in place, a little at a time. Who passes faults on may lose one when it
+    /// stops, so what waits is woken once more a while after it has closed the channel.
     pub fn start_beside(
         handover: Handover,
         source: Arc<dyn ChunkSource>,
         replay: Trace,
         passed_on: mpsc::Receiver<u64>,
+    ) -> Result<PageServer, ServeError> {
+        Self::start_with(handover, source, replay, passed_on, Extent::Chunk)
+    }
+
+    fn start_with(
+        handover: Handover,
+        source: Arc<dyn ChunkSource>,
+        replay: Trace,
+        passed_on: mpsc::Receiver<u64>,
+        extent: Extent,
     ) -> Result<PageServer, ServeError> {
         let Handover { userfault, regions } = handover;
         regions.check_length(source.index().length())?;
@@ -159,7 +179,8 @@ impl PageServer {
         let ahead = Replay::new(&replay, regions.length(), regions.page_bytes());
         let state = State::new(regions.length(), regions.page_bytes(), replay);
         let shared = Arc::new(Shared { state: Mutex::new(state), failure: watch::Sender::new(None) });
-        let server = Server::new(userfault, regions.clone(), source, Arc::clone(&shared), ahead, passed_on);
+        let server =
+            Server::new(userfault, regions.clone(), source, Arc::clone(&shared), ahead, passed_on, extent);
         let mut end = End { shared: Arc::clone(&shared), is_expected: false };
         let task = tokio::spawn(async move {
             match server.run().await {

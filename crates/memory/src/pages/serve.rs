@@ -18,7 +18,7 @@ use super::placing::{Interrupt, Placing};
 use super::regions::Regions;
 use super::replay::Replay;
 use super::userfault::{Event, Userfault};
-use super::{PageError, Shared};
+use super::{Extent, PageError, Shared};
 use crate::stream::{Chunk, ChunkSource, FetchError, chunk_of};
 
 /// Chunks kept at hand: the pages a guest asks for next are mostly in the ones it has just asked for. 16 MiB at most.
@@ -59,6 +59,7 @@ pub(super) struct Server {
     needed: HashSet<u32>,
     replay: Replay,
     others: Others,
+    extent: Extent,
 }
 
 /// Who reads faults besides.
@@ -105,6 +106,7 @@ impl Server {
         shared: Arc<Shared>,
         replay: Replay,
         passed_on: mpsc::Receiver<u64>,
+        extent: Extent,
     ) -> Server {
         Server {
             userfault,
@@ -120,6 +122,7 @@ impl Server {
             needed: HashSet::new(),
             replay,
             others: Others::Reading(passed_on),
+            extent,
         }
     }
 
@@ -317,7 +320,8 @@ impl Server {
                 self.replay.arrived(number, &chunk);
                 // A chunk that is needed again after a while is better kept in the guest: fetching it takes as long as
                 // copying all of it.
-                if waiting.is_some() && !self.needed.insert(number) {
+                let is_needed_again = waiting.is_some() && !self.needed.insert(number);
+                if is_needed_again || self.extent == Extent::Chunk {
                     let start = self.source.index().file_range(number).start;
                     self.replay.add_whole(start, &chunk, self.regions.page_bytes());
                 }
