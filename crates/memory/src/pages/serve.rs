@@ -35,8 +35,10 @@ const REPLAY_PAGES_PER_TURN: usize = 4;
 const QUICK_TRIES: u32 = 64;
 const SLOW_TRY_AFTER: Duration = Duration::from_millis(1);
 
-/// How long after the last other reader has stopped all who wait are woken once more. Far longer than it takes to stop.
-const WAKE_AFTER: Duration = Duration::from_secs(1);
+/// How long after the last other reader was told to stop all who wait are woken again. Far longer than it takes to stop, except on a
+/// host that is very busy, for which there are the later ones.
+const WAKE_AFTER: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20), Duration::from_secs(60)];
 
 type Fetched = (u32, Result<Arc<Chunk>, FetchError>);
 
@@ -67,7 +69,7 @@ enum Others {
     /// Somebody, who passes them on.
     Reading(mpsc::Receiver<u64>),
     /// Nobody any more. One that was read last may be lost: then it has to be told again.
-    Stopped { wake_at: Instant },
+    Stopped { since: Instant, wakes: usize },
     /// Nobody, and nothing is lost.
     Gone,
 }
@@ -86,14 +88,15 @@ impl Others {
         if let Others::Reading(passed_on) = self {
             match passed_on.recv().await {
                 Some(offset) => return Some(offset),
-                None => *self = Others::Stopped { wake_at: Instant::now() + WAKE_AFTER },
+                None => *self = Others::Stopped { since: Instant::now(), wakes: 0 },
             }
         }
-        match self {
-            Others::Stopped { wake_at } => tokio::time::sleep_until(*wake_at).await,
-            _ => std::future::pending().await,
+        let Others::Stopped { since, wakes } = self else { return std::future::pending().await };
+        tokio::time::sleep_until(*since + WAKE_AFTER[*wakes]).await;
+        *wakes += 1;
+        if *wakes == WAKE_AFTER.len() {
+            *self = Others::Gone;
         }
-        *self = Others::Gone;
         None
     }
 }
