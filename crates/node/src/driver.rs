@@ -31,6 +31,8 @@ mod settings;
 mod sleep;
 mod snapshot;
 
+pub(crate) use ending::DEATH_PATIENCE;
+
 /// Requests waiting for one sandbox; more are refused by making the caller wait.
 const QUEUE_LENGTH: usize = 32;
 /// How long a guest may take to answer a new connection to a machine that was already running.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use domain::SandboxId;
 use guest_link::client::{Link, Opening};
 use guest_link::message::{Identity, NetworkPast};
-use machine::{Engine, MemoryOrigin, Prepared, RestorePlan, Vm, VolumeDrive};
+use machine::{Engine, Exit, MemoryOrigin, Prepared, RestorePlan, Vm, VolumeDrive};
 use network::{Policy, Slot};
 use serde::Serialize;
 use storage::clone_file;
@@ -23,6 +23,7 @@ use tracing::info_span;
 
 use crate::archive;
 use crate::berth::{Berth, Names, open_disk};
+use crate::driver::DEATH_PATIENCE;
 use crate::error::NodeError;
 use crate::identity::{Who, identity};
 use crate::node::Shared;
@@ -147,12 +148,20 @@ async fn confirm(
         let (link, _) = opened.map_err(NodeError::guest("confirm its identity"))?;
         Ok(link)
     };
-    tokio::select! {
-        talked = tokio::time::timeout(patience, talk) => talked.unwrap_or_else(|_| {
-            Err(NodeError::GuestSilent { what: "confirm its identity", seconds: patience.as_secs() })
-        }),
-        exit = vm.exited() => Err(NodeError::Died { id: id.clone(), reason: exit.reason }),
-    }
+    let died = |exit: Exit| Err(NodeError::Died { id: id.clone(), reason: exit.reason });
+    let failure = tokio::select! {
+        talked = tokio::time::timeout(patience, talk) => match talked {
+            Ok(Ok(link)) => return Ok(link),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let seconds = patience.as_secs();
+                return Err(NodeError::GuestSilent { what: "confirm its identity", seconds });
+            }
+        },
+        exit = vm.exited() => return died(exit),
+    };
+    // Its connections may end before the machine process is seen to, and why that ended says more.
+    tokio::time::timeout(DEATH_PATIENCE, vm.exited()).await.map_or(Err(failure), died)
 }
 
 /// Loads a ready machine's devices from its snapshot and makes it somebody new. After `Err` nothing is left.

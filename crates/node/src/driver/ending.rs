@@ -9,7 +9,7 @@ use super::{Driver, Running};
 use crate::error::NodeError;
 
 /// How long after its connections a machine process that ends may be seen to have ended.
-const DEATH_PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const DEATH_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Driver {
     /// A failed operation may have failed because the machine ended under it; then that is what callers see next.
