@@ -13,8 +13,9 @@ use crate::{engine, guest, wait};
 
 const MIB_PER_SECOND: u64 = 1;
 const MIB_WRITTEN: u64 = 5;
-/// What an idle disk may carry at once is a second's worth; the rest takes its time.
-const SECONDS_MIN: u64 = (MIB_WRITTEN - MIB_PER_SECOND) / MIB_PER_SECOND;
+/// What an idle disk may carry at once is a second's worth, and engines count by whole requests: of the time that the rest takes
+/// half is asked for, which is many times what it takes without a limit.
+const SECONDS_MIN: u64 = (MIB_WRITTEN - MIB_PER_SECOND) / MIB_PER_SECOND / 2;
 
 /// A machine has the rates of the node that starts it, or takes charge of it, whatever those were that it was saved with.
 pub async fn a_disk_keeps_its_rate(fixture: &Fixture) -> Result<()> {
