@@ -15,6 +15,7 @@ mod samples;
 mod service;
 mod setup;
 mod sleep;
+mod streamed;
 mod templates;
 
 use std::path::PathBuf;
@@ -35,9 +36,9 @@ struct Arguments {
     /// Template to measure.
     #[arg(long, default_value = "minimal")]
     template: String,
-    /// What runs the machines.
-    #[arg(long, value_enum, default_value_t)]
-    engine: setup::EngineWanted,
+    /// What runs the machines: auto, qemu, qemu-kvm, qemu-tcg or firecracker.
+    #[arg(long, default_value = "auto", value_parser = setup::engine_wanted)]
+    engine: host::EngineSetting,
     /// Firecracker to use instead of the first one found.
     #[arg(long, env = "FIRECRACKER_BIN")]
     firecracker: Option<PathBuf>,
@@ -71,6 +72,8 @@ enum Instead {
     Blocks(blocks::Blocks),
     /// What the HTTP service adds to the node library.
     Service(service::Service),
+    /// Machines from the archive: memory on demand against all of it first.
+    Streamed(streamed::Streamed),
     /// What each template costs: making, baking, its size, restoring.
     Templates(templates::Templates),
 }
@@ -88,8 +91,12 @@ async fn main() -> anyhow::Result<()> {
         bench.close().await;
         return write(&arguments, &json!({ "host": host::host_facts(), "service": measured? }));
     }
+    if let Some(Instead::Streamed(options)) = &arguments.instead {
+        let measured = streamed::measure(&arguments, options).await?;
+        return write(&arguments, &json!({ "host": host::host_facts(), "streamed": measured }));
+    }
     if let Some(Instead::Templates(options)) = &arguments.instead {
-        let node = setup::open_node(&arguments, 0).await?.node;
+        let node = setup::open_node(&arguments, setup::Kind::waiting(0)).await?.node;
         let measured = templates::measure(&node, &arguments.data_dir, options).await;
         setup::close_node(node).await;
         return write(&arguments, &json!({ "host": host::host_facts(), "templates": measured? }));

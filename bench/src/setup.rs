@@ -1,12 +1,16 @@
 //! A node to measure.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use domain::SnapshotId;
 use engines::{EngineConfig, Settings};
 use host::{EngineSetting, Programs};
-use node::{CreateFrom, CreateRequest, Node, NodeConfig, RestoreTimings, Sandbox};
+use machine::Engine;
+use node::{ArchiveConfig, CreateFrom, CreateRequest, Node, NodeConfig, RestoreTimings, Sandbox};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
 
 use crate::Arguments;
 use crate::samples::say;
@@ -20,7 +24,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn open(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<Self> {
-        let OpenNode { node, engine } = open_node(arguments, machines_waiting).await?;
+        let OpenNode { node, engine } = open_node(arguments, Kind::waiting(machines_waiting)).await?;
         let spec = image::template::find(&arguments.template)
             .with_context(|| format!("there is no template {}", arguments.template))?;
         say(&format!("preparing template {}", spec.name));
@@ -43,31 +47,23 @@ impl Bench {
     }
 }
 
-/// Which engine is measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum EngineWanted {
-    /// The one that this host would be given.
-    #[default]
-    Auto,
-    /// QEMU, with KVM where it works.
-    Qemu,
-    /// QEMU with KVM.
-    QemuKvm,
-    /// QEMU without KVM.
-    QemuTcg,
-    /// Firecracker.
-    Firecracker,
+/// Which engine is measured, by the name that it has in settings.
+pub(crate) fn engine_wanted(name: &str) -> Result<EngineSetting, serde::de::value::Error> {
+    EngineSetting::deserialize(name.into_deserializer())
 }
 
-impl EngineWanted {
-    fn setting(self) -> EngineSetting {
-        match self {
-            EngineWanted::Auto => EngineSetting::Auto,
-            EngineWanted::Qemu => EngineSetting::Qemu,
-            EngineWanted::QemuKvm => EngineSetting::QemuKvm,
-            EngineWanted::QemuTcg => EngineSetting::QemuTcg,
-            EngineWanted::Firecracker => EngineSetting::Firecracker,
-        }
+/// What kind of node is measured.
+pub(crate) struct Kind<'a> {
+    pub(crate) machines_waiting: usize,
+    pub(crate) archive: Option<ArchiveConfig>,
+    /// What is put in place of the engine.
+    pub(crate) change: &'a (dyn Fn(Arc<dyn Engine>) -> Arc<dyn Engine> + Sync),
+}
+
+impl Kind<'_> {
+    /// An ordinary node with so many machine processes started ahead of need for each template.
+    pub(crate) fn waiting(machines_waiting: usize) -> Self {
+        Self { machines_waiting, archive: None, change: &|engine| engine }
     }
 }
 
@@ -77,18 +73,19 @@ pub(crate) struct OpenNode {
     pub(crate) engine: EngineConfig,
 }
 
-pub(crate) async fn open_node(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<OpenNode> {
+pub(crate) async fn open_node(arguments: &Arguments, kind: Kind<'_>) -> anyhow::Result<OpenNode> {
     let mut config = NodeConfig::new(&arguments.data_dir);
-    config.machines_waiting = machines_waiting;
+    config.machines_waiting = kind.machines_waiting;
+    config.archive = kind.archive;
     let programs = Programs { firecracker: arguments.firecracker.clone(), ..Programs::default() };
     let probe_cache = arguments.data_dir.join("host-probe.json");
-    let settings = Settings::new(arguments.engine.setting(), programs, probe_cache);
+    let settings = Settings::new(arguments.engine, programs, probe_cache);
     let mut engine = None;
     let opening = Node::open(config, |jails| {
         let opened = settings.open(jails)?;
         say(&format!("engine: {}", opened.choice.reason));
         engine = Some(opened.config);
-        Ok(opened.engine)
+        Ok((kind.change)(opened.engine))
     });
     let node = opening.await.context("open a node")?;
     Ok(OpenNode { node, engine: engine.context("the node opened no engine")? })
