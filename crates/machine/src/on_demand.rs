@@ -6,6 +6,7 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use memory::pages::{Handover, PageError, PageServer, Regions, Trace};
 use tokio::sync::mpsc;
@@ -15,6 +16,14 @@ use crate::engine::{ControlError, Exit, MemoryTarget, OnDemand, Saved, VmRecord}
 use crate::jail::DeviceNode;
 use crate::process::VmProcess;
 use crate::waiting::{capture_memory, capture_served};
+
+/// How long a machine process may take for a request while it waits for memory itself. Whoever fetches that gives up sooner, and says why.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long a machine process may take for a request that it otherwise carries out in the time given.
+pub(crate) fn patience(is_on_demand: bool, ordinary: Duration) -> Duration {
+    if is_on_demand { MEMORY_PATIENCE.max(ordinary) } else { ordinary }
+}
 
 /// The device by which a program without privileges gets to hand over its page faults, where this kernel has it.
 pub(crate) fn device() -> Option<DeviceNode> {

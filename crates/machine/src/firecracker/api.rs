@@ -12,13 +12,14 @@ use tokio::net::UnixStream;
 
 use super::room::{CONTROL_SOCKET, Room};
 use crate::engine::ControlError;
+use crate::on_demand;
 
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Longest body of an answer; the largest honest one is the description of a machine.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// How long Firecracker may take for an ordinary request.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a Firecracker that has all of its memory may take for an ordinary request.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is done to a resource.
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +33,14 @@ pub(super) enum Method {
 #[derive(Debug)]
 pub(super) struct Api {
     room: Arc<Room>,
+    /// How long Firecracker may take for an ordinary request.
+    patience: Duration,
 }
 
 impl Api {
-    pub(super) fn new(room: Arc<Room>) -> Self {
-        Self { room }
+    /// One whose guest's memory comes on demand may wait for that at any time.
+    pub(super) fn new(room: Arc<Room>, is_on_demand: bool) -> Self {
+        Self { room, patience: on_demand::patience(is_on_demand, PATIENCE) }
     }
 
     /// Changes something, with the ordinary deadline. `command` names it in errors.
@@ -46,18 +50,30 @@ impl Api {
         path: &str,
         body: &Value,
     ) -> Result<(), ControlError> {
-        self.call(command, Method::Put, path, Some(body), PATIENCE).await.map(drop)
+        self.call(command, Method::Put, path, Some(body)).await.map(drop)
     }
 
-    /// Makes a request and waits for the answer.
+    /// Makes a request and waits for the answer, with the ordinary deadline.
     pub(super) async fn call(
         &self,
         command: &'static str,
         method: Method,
         path: &str,
         body: Option<&Value>,
-        patience: Duration,
     ) -> Result<Value, ControlError> {
+        self.call_within(self.patience, command, method, path, body).await
+    }
+
+    /// Makes a request that may take longer.
+    pub(super) async fn call_within(
+        &self,
+        patience: Duration,
+        command: &'static str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, ControlError> {
+        let patience = patience.max(self.patience);
         let exchange = async {
             let mut stream = self.room.connect(CONTROL_SOCKET).await?;
             stream.write_all(request(method, path, body).as_bytes()).await?;

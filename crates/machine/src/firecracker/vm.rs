@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::api::{Api, Method, PATIENCE};
+use super::api::{Api, Method};
 use super::link::{self, Life};
 use super::log;
 use super::machine::{ROOT, WRITABLE, drive_path};
@@ -113,10 +113,10 @@ impl FirecrackerVm {
             Err(error) => tracing::debug!(%error, "machine {} has no log", place.name),
         }
         Self {
+            api: Api::new(Arc::clone(&room), pages.is_some()),
             pages,
             rates: Rates::default(),
             rated: RatedDevices::all(false),
-            api: Api::new(Arc::clone(&room)),
             life: watch::Sender::new(Life { runs: false, saves: 0 }),
             carriers: Mutex::new(JoinSet::new()),
             process,
@@ -168,14 +168,14 @@ impl FirecrackerVm {
     }
 
     async fn has_network(&self) -> Result<bool, ControlError> {
-        let answer = self.api.call("describe", Method::Get, "/vm/config", None, PATIENCE).await?;
+        let answer = self.api.call("describe", Method::Get, "/vm/config", None).await?;
         Ok(answer.get("network-interfaces").and_then(Value::as_array).is_some_and(|cards| !cards.is_empty()))
     }
 
     /// Gives the devices their rates, or frees them from all.
     async fn rate(&self, rates: Rates) -> Result<(), ControlError> {
         for (path, body) in self.rated.requests(rates) {
-            self.api.call("limit a device", Method::Patch, &path, Some(&body), PATIENCE).await?;
+            self.api.call("limit a device", Method::Patch, &path, Some(&body)).await?;
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl FirecrackerVm {
             if self.state().await? != wanted {
                 let state = if wanted == VmState::Running { "Resumed" } else { "Paused" };
                 let request = json!({ "state": state });
-                self.api.call(command, Method::Patch, "/vm", Some(&request), PATIENCE).await?;
+                self.api.call(command, Method::Patch, "/vm", Some(&request)).await?;
             }
             Ok(())
         };
@@ -207,7 +207,7 @@ impl FirecrackerVm {
     async fn look_again(&self, drive: &str) -> Result<(), ControlError> {
         let request = json!({ "drive_id": drive, "path_on_host": drive_path(drive) });
         let path = format!("/drives/{drive}");
-        self.api.call("grow", Method::Patch, &path, Some(&request), PATIENCE).await.map(drop)
+        self.api.call("grow", Method::Patch, &path, Some(&request)).await.map(drop)
     }
 
     /// Writes the devices, and the memory too where its file can be written. A restored machine's cannot: Firecracker writes the
@@ -222,8 +222,10 @@ impl FirecrackerVm {
             "mem_file_path": "/memory",
         });
         self.rate_if_limited(Rates::default()).await?;
-        let saved =
-            self.api.call("save", Method::Put, "/snapshot/create", Some(&request), STATE_PATIENCE).await;
+        let saved = self
+            .api
+            .call_within(STATE_PATIENCE, "save", Method::Put, "/snapshot/create", Some(&request))
+            .await;
         self.rate_if_limited(self.rates).await?;
         match saved {
             Ok(_) => {}
@@ -242,7 +244,7 @@ impl Vm for FirecrackerVm {
     }
 
     async fn state(&self) -> Result<VmState, ControlError> {
-        let answer = self.api.call("describe", Method::Get, "/", None, PATIENCE).await?;
+        let answer = self.api.call("describe", Method::Get, "/", None).await?;
         match answer.get("state").and_then(Value::as_str) {
             Some("Running") => Ok(VmState::Running),
             Some(_) => Ok(VmState::Paused),
@@ -335,7 +337,8 @@ impl Loadable for FirecrackerVm {
             "mem_backend": backend,
             "resume_vm": false,
         });
-        let loading = self.api.call("load", Method::Put, "/snapshot/load", Some(&request), STATE_PATIENCE);
+        let loading =
+            self.api.call_within(STATE_PATIENCE, "load", Method::Put, "/snapshot/load", Some(&request));
         match &self.pages {
             None => loading.await?,
             Some(pages) => on_demand::serve_while(pages, &self.room, loading).await?,

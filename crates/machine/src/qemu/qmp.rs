@@ -19,17 +19,20 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::engine::ControlError;
+use crate::on_demand;
 
 /// Longest line we accept; the largest honest answer is a console tail.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// How long QEMU may take for an ordinary command.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a QEMU that has all of its memory may take for an ordinary command.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A control connection. Commands are answered one at a time.
 #[derive(Debug)]
 pub(super) struct Qmp {
     exchange: Mutex<Exchange>,
     reader: JoinHandle<()>,
+    /// How long QEMU may take for an ordinary command.
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -47,12 +50,15 @@ impl Drop for Qmp {
 }
 
 impl Qmp {
-    /// Connects, waits for QEMU's greeting and enters command mode.
+    /// Connects, waits for QEMU's greeting and enters command mode. A QEMU whose memory comes on demand may wait for that at any time.
     pub(super) async fn connect(
         directory: &File,
         name: &str,
         patience: Duration,
+        is_on_demand: bool,
     ) -> Result<Self, ControlError> {
+        let ordinary = on_demand::patience(is_on_demand, PATIENCE);
+        let patience = patience.max(ordinary);
         let stream = connect_unix(directory, name)
             .await
             .map_err(|source| ControlError::Host { action: "connect to the control socket", source })?;
@@ -61,7 +67,7 @@ impl Qmp {
         let reader = tokio::spawn(read_answers(BufReader::new(read), sender));
         let greeted = tokio::time::timeout(patience, answers.recv()).await;
         let exchange = Mutex::new(Exchange { writer, answers, out_of_step: false });
-        let qmp = Self { exchange, reader };
+        let qmp = Self { exchange, reader, patience: ordinary };
         match greeted {
             Err(_) => {
                 return Err(ControlError::Unresponsive { command: "greeting", seconds: patience.as_secs() });
@@ -78,7 +84,7 @@ impl Qmp {
 
     /// Runs a command with the ordinary deadline.
     pub(super) async fn run(&self, command: &'static str, arguments: Value) -> Result<Value, ControlError> {
-        self.exchange(command, arguments, None, PATIENCE).await
+        self.exchange(command, arguments, None, self.patience).await
     }
 
     /// Runs a command that may take longer.
@@ -88,12 +94,12 @@ impl Qmp {
         arguments: Value,
         patience: Duration,
     ) -> Result<Value, ControlError> {
-        self.exchange(command, arguments, None, patience).await
+        self.exchange(command, arguments, None, patience.max(self.patience)).await
     }
 
     /// Hands QEMU an open file; it is then known as `/dev/fdset/{set}`.
     pub(super) async fn pass_file(&self, set: u32, file: BorrowedFd<'_>) -> Result<(), ControlError> {
-        self.exchange("add-fd", json!({ "fdset-id": set }), Some(file), PATIENCE).await.map(drop)
+        self.exchange("add-fd", json!({ "fdset-id": set }), Some(file), self.patience).await.map(drop)
     }
 
     /// Hands QEMU an open file; it is then known by this name, to the one command that takes it.
@@ -102,7 +108,7 @@ impl Qmp {
         name: &'static str,
         file: BorrowedFd<'_>,
     ) -> Result<(), ControlError> {
-        self.exchange("getfd", json!({ "fdname": name }), Some(file), PATIENCE).await.map(drop)
+        self.exchange("getfd", json!({ "fdname": name }), Some(file), self.patience).await.map(drop)
     }
 
     async fn exchange(

@@ -11,12 +11,12 @@ use tokio::net::UnixStream;
 
 use super::command::{ROOT_NODE, volume_node};
 use super::postcopy;
-use super::qmp::{PATIENCE, Qmp, connect_unix};
+use super::qmp::{Qmp, connect_unix};
 use super::rates;
 use crate::engine::{
     AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
 };
-use crate::on_demand::{Pages, capture, exited};
+use crate::on_demand::{self, Pages, capture, exited};
 use crate::output::Output;
 use crate::process::VmProcess;
 use crate::rates::Rates;
@@ -28,8 +28,6 @@ pub(super) const LINK_SOCKET: &str = "link.sock";
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long loading or saving devices may take.
 const STATE_PATIENCE: Duration = Duration::from_secs(60);
-/// How long any command may take while memory comes on demand: longer than it takes to find that memory does not come.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between looks at whether saved devices have been loaded; loading takes a few milliseconds.
 const LOAD_POLL: Duration = Duration::from_micros(300);
 /// Descriptor set of saved devices while they are read or written.
@@ -59,7 +57,7 @@ pub(super) async fn control_new(
 ) -> Result<QemuVm, StartError> {
     let connecting = async {
         let directory = open_directory(&place)?;
-        let control = Qmp::connect(&directory, CONTROL_SOCKET, START_PATIENCE).await?;
+        let control = Qmp::connect(&directory, CONTROL_SOCKET, START_PATIENCE, memory.is_some()).await?;
         if rates.limit_anything() {
             rates::set(&control, rates).await?;
         }
@@ -81,10 +79,6 @@ pub(super) async fn control_new(
     }
 }
 
-fn patience(pages: Option<&Pages>) -> Duration {
-    if pages.is_some() { MEMORY_PATIENCE } else { PATIENCE }
-}
-
 fn open_directory(place: &Place) -> Result<File, ControlError> {
     File::open(&place.directory)
         .map_err(|source| ControlError::Host { action: "open the machine's directory", source })
@@ -102,19 +96,14 @@ impl QemuVm {
         let directory = open_directory(place)?;
         // First, because QEMU answers nothing while it waits for memory itself.
         let pages = Pages::take_over(&process, record, memory)?;
-        let control = Qmp::connect(&directory, CONTROL_SOCKET, patience(pages.as_ref())).await?;
+        let control = Qmp::connect(&directory, CONTROL_SOCKET, Duration::ZERO, pages.is_some()).await?;
         // The node that started it may have had others.
         rates::set(&control, rates).await?;
         Ok(Self { process, control, pages, directory, output: None })
     }
 
-    /// Runs a command that QEMU carries out at once, unless it waits for memory itself.
-    async fn run(&self, command: &'static str, arguments: Value) -> Result<Value, ControlError> {
-        self.control.run_within(command, arguments, patience(self.pages.as_ref())).await
-    }
-
     async fn status(&self) -> Result<String, ControlError> {
-        let answer = self.run("query-status", json!({})).await?;
+        let answer = self.control.run("query-status", json!({})).await?;
         let status = answer.get("status").and_then(Value::as_str);
         status.map(str::to_owned).ok_or(ControlError::Garbled { command: "query-status" })
     }
@@ -122,7 +111,7 @@ impl QemuVm {
     /// The file behind a disk has this size already: what counts is that the device tells the guest.
     async fn tell_size(&self, node: &str, bytes: u64) -> Result<(), ControlError> {
         let arguments = json!({ "node-name": node, "size": bytes });
-        self.run("block_resize", arguments).await.map(drop)
+        self.control.run("block_resize", arguments).await.map(drop)
     }
 }
 
@@ -141,12 +130,11 @@ impl Vm for QemuVm {
     }
 
     async fn pause(&self) -> Result<(), ControlError> {
-        let patience = STATE_PATIENCE.max(patience(self.pages.as_ref()));
-        self.control.run_within("stop", json!({}), patience).await.map(drop)
+        self.control.run_within("stop", json!({}), STATE_PATIENCE).await.map(drop)
     }
 
     async fn resume(&self) -> Result<(), ControlError> {
-        self.run("cont", json!({})).await.map(drop)
+        self.control.run("cont", json!({})).await.map(drop)
     }
 
     async fn grow_volume(&self, slot: usize, bytes: u64) -> Result<(), ControlError> {
@@ -184,7 +172,7 @@ impl Vm for QemuVm {
 
     async fn console_tail(&self) -> String {
         let arguments = json!({ "device": "console", "size": 65536, "format": "utf8" });
-        match self.run("ringbuf-read", arguments).await {
+        match self.control.run("ringbuf-read", arguments).await {
             Ok(Value::String(text)) => text,
             _ => String::new(),
         }
@@ -214,7 +202,7 @@ impl Loadable for QemuVm {
     }
 
     async fn load(&self, devices: File) -> Result<(), ControlError> {
-        let patience = STATE_PATIENCE.max(patience(self.pages.as_ref()));
+        let patience = on_demand::patience(self.pages.is_some(), STATE_PATIENCE);
         let loaded = async {
             let loading = async {
                 while self.status().await? == "inmigrate" {
