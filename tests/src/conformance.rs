@@ -28,7 +28,8 @@ use storage::{DataDir, Pool, PoolConfig, PoolSize, clone_file};
 
 pub use jail::{a_machine_process_is_jailed, the_base_memory_cannot_be_written};
 pub use lifecycle::{
-    a_booted_machine_is_saved_and_restored_many_times, a_guest_boots_and_answers, a_machine_is_found_again,
+    a_booted_machine_is_saved_and_restored_many_times, a_guest_boots_and_answers,
+    a_large_machine_is_saved_and_restored, a_machine_is_found_again,
     a_restored_machine_is_saved_and_restored, pausing_and_resuming_can_be_repeated,
 };
 pub use on_demand::{
@@ -70,7 +71,7 @@ pub struct Fixture {
     booted: tokio::sync::OnceCell<State>,
     /// The same with much in its memory.
     filled: tokio::sync::OnceCell<State>,
-    _lock: DataDir,
+    _lock: Arc<DataDir>,
 }
 
 /// Saved state of a machine: memory, devices and disk of one instant.
@@ -128,7 +129,25 @@ impl Fixture {
             next: AtomicU32::new(0),
             booted: tokio::sync::OnceCell::new(),
             filled: tokio::sync::OnceCell::new(),
-            _lock: lock,
+            _lock: Arc::new(lock),
+        })
+    }
+
+    /// The same for machines with another amount of memory.
+    fn sized(&self, memory_mib: u32) -> Result<Self> {
+        Ok(Self {
+            engine: Arc::clone(&self.engine),
+            prefix: self.prefix.clone(),
+            instance: self.instance.clone(),
+            directory: self.directory.clone(),
+            kernel: self.kernel.clone(),
+            initramfs: self.initramfs.clone(),
+            rootfs: self.rootfs.clone(),
+            shape: MachineShape::new(self.shape.vcpus(), memory_mib)?,
+            next: AtomicU32::new(memory_mib),
+            booted: tokio::sync::OnceCell::new(),
+            filled: tokio::sync::OnceCell::new(),
+            _lock: Arc::clone(&self._lock),
         })
     }
 

@@ -24,6 +24,7 @@ cases![
     pausing_and_resuming_can_be_repeated,
     a_booted_machine_is_saved_and_restored_many_times,
     a_restored_machine_is_saved_and_restored,
+    a_large_machine_is_saved_and_restored,
     a_machine_is_found_again,
     a_machine_process_is_jailed,
     a_machine_process_is_held_to_its_share,

@@ -86,6 +86,31 @@ pub async fn a_restored_machine_is_saved_and_restored(fixture: &Fixture) -> Resu
     Ok(())
 }
 
+/// More memory than lies below the addresses of devices, so that a guest has it in two pieces.
+const LARGE_MIB: u32 = 4096;
+/// What lies below them at most.
+const BELOW_BYTES: u64 = 3 << 30;
+
+/// All of a large machine's memory is saved, wherever its guest has it.
+pub async fn a_large_machine_is_saved_and_restored(fixture: &Fixture) -> Result<()> {
+    let large = fixture.sized(LARGE_MIB)?;
+    let machine = large.restore(large.booted_state().await?).await?;
+    let link = machine.resume().await?;
+    shell(&link, "head -c 20000000 /dev/urandom > /run/much; sha256sum < /run/much > /run/sum").await?;
+    let (state, saved) = machine.save(&link, Origin::Restored).await?;
+    machine.vm.kill().await;
+    // A kernel takes what lies above first.
+    let above: u64 =
+        saved.changed.iter().map(|range| range.end.saturating_sub(range.start.max(BELOW_BYTES))).sum();
+    ensure!(above >= 20_000_000, "only {above} bytes changed above: {saved:?}");
+    let child = large.restore(&state).await?;
+    let link = child.resume().await?;
+    shell(&link, "sha256sum < /run/much | cmp - /run/sum && cat /run/word").await?;
+    counter(&link).await?;
+    child.vm.kill().await;
+    Ok(())
+}
+
 /// Hosts that follow each other.
 const HOSTS: usize = 200;
 
