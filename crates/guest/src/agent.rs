@@ -9,6 +9,7 @@ mod request;
 mod send;
 mod session;
 mod stream;
+mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
