@@ -236,13 +236,19 @@ impl Lab {
         Ok(census)
     }
 
-    /// What is on the host once each machine has its network and no network is still being put away: what later counts are
-    /// compared with. A sleeping or removed sandbox gives its network back after the request is answered.
+    /// What is on the host once each machine has its network and neither a network nor a group is still being put away: what later
+    /// counts are compared with. A sleeping or removed sandbox gives them back after the request is answered.
     pub async fn settled_census(&self) -> Result<Census> {
-        let settled = |census: &Census| census.namespaces + census.waiting.len() == census.machines;
-        wait::until_async("the networks settle", TIDY_PATIENCE, async || Ok(settled(&self.census()?)))
-            .await?;
-        self.census()
+        let mut settled = None;
+        wait::until_async("the host settles", TIDY_PATIENCE, async || {
+            let census = self.census()?;
+            let is_settled =
+                census.namespaces + census.waiting.len() == census.machines && census.empty_groups == 0;
+            settled = is_settled.then_some(census);
+            Ok(is_settled)
+        })
+        .await?;
+        settled.context("it did not settle")
     }
 
     /// Waits until there is exactly what `expected` says.

@@ -230,7 +230,7 @@ fn a_request_given_up_half_way_leaves_nothing() -> Result<()> {
             let outcome =
                 tests::wait::until_async("nothing is left", Duration::from_secs(60), given_up).await;
             let found = lab.census()?;
-            outcome.with_context(|| format!("given up after {patience} ms: {found:?}"))?;
+            outcome.with_context(|| format!("given up after {patience} ms: {found:?}, not {clean:?}"))?;
         }
         let parent = lab.create().await?;
         let with_parent = lab.settled_census().await?;
@@ -248,7 +248,9 @@ fn a_request_given_up_half_way_leaves_nothing() -> Result<()> {
             let outcome =
                 tests::wait::until_async("nothing is left", Duration::from_secs(60), given_up).await;
             let found = lab.census()?;
-            outcome.with_context(|| format!("fork given up after {patience} ms: {found:?}"))?;
+            outcome.with_context(|| {
+                format!("fork given up after {patience} ms: {found:?}, not {with_parent:?}")
+            })?;
         }
         parent.shell("true").await?;
         parent.remove().await?;
