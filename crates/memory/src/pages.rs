@@ -55,6 +55,9 @@ pub enum PageError {
         #[source]
         source: Arc<io::Error>,
     },
+    /// The host has no huge page left.
+    #[error("this host has no free huge page of 2 MiB left for memory of the guest")]
+    NoHugePage,
     /// Faults could not be read.
     #[error("could not read the faults of the machine process")]
     Read(#[source] Arc<io::Error>),
@@ -174,7 +177,7 @@ impl PageServer {
         extent: Extent,
     ) -> Result<PageServer, ServeError> {
         let Handover { userfault, regions } = handover;
-        regions.check_length(source.index().length())?;
+        regions.check_length(source.length())?;
         let userfault = userfault.watch().map_err(ServeError::Watch)?;
         let ahead = Replay::new(&replay, regions.length(), regions.page_bytes());
         let state = State::new(regions.length(), regions.page_bytes(), replay);

@@ -9,10 +9,11 @@
 //!
 //! [`pack`] makes blob and [`Index`], a [`ChunkSource`] brings chunks from wherever the blob is kept, [`Chunk`] shows the pages of one and
 //! [`unpack`] writes them into a file. An index and the bytes of a blob come from elsewhere: neither is trusted, and no page is shown that
-//! is not the one that was packed. Nothing here knows a network or a cache.
+//! is not the one that was packed. A [`FileSource`] gives chunks of a file that was never packed. Nothing here knows a network or a cache.
 
 mod chunk;
 mod encoded;
+mod file;
 mod index;
 mod pack;
 mod page_map;
@@ -20,6 +21,7 @@ mod source;
 
 pub use chunk::{Chunk, ChunkError};
 pub use encoded::{INDEX_BYTES_MAX, IndexError};
+pub use file::FileSource;
 pub use index::{Digest, Index, chunk_of};
 pub use pack::{PackError, pack, unpack};
 pub use page_map::PageMap;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use guest_link::client::Opening;
 use machine::{AttachError, MemoryOrigin, OnDemand, Saved, VmRecord, VmState};
 use memory::pages::Trace;
-use memory::stream::{CHUNK_BYTES, Chunk, ChunkSource, FetchError, Index, pack};
+use memory::stream::{CHUNK_BYTES, Chunk, ChunkSource, FetchError, Index, PageMap, pack};
 use tokio::sync::watch;
 
 use super::{ANSWER_PATIENCE, Fixture, Machine, Origin, State};
@@ -63,8 +63,12 @@ impl Source {
 
 #[async_trait]
 impl ChunkSource for Source {
-    fn index(&self) -> &Index {
-        &self.index
+    fn length(&self) -> u64 {
+        self.index.length()
+    }
+
+    fn pages(&self, number: u32) -> PageMap {
+        self.index.pages(number)
     }
 
     async fn chunk(&self, number: u32) -> Result<Arc<Chunk>, FetchError> {

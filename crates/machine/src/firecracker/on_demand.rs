@@ -24,7 +24,7 @@ pub(super) async fn serve_while<T>(
         let accepting = tokio::time::timeout(HANDOVER_PATIENCE, listener.accept());
         let accepted = accepting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let (stream, _) = accepted.map_err(not_taken)?;
-        let length = origin.source.index().length();
+        let length = origin.source.length();
         let handover = Handover::receive(&stream, length).await.map_err(not_taken)?;
         Err(ControlError::Memory(pages.serve(handover, origin)?.failed().await))
     };

@@ -59,7 +59,7 @@ pub(super) async fn load(
     loaded: impl Future<Output = Result<(), ControlError>>,
 ) -> Result<(), ControlError> {
     let origin = pages.take_origin()?;
-    let length = origin.source.index().length();
+    let length = origin.source.length();
     let answer = control.run("x-query-ramblock", json!({})).await?;
     let text = answer.get("human-readable-text").and_then(Value::as_str);
     let blocks = text.and_then(blocks::parse).ok_or(ControlError::Garbled { command: "x-query-ramblock" })?;

@@ -40,7 +40,10 @@ pub fn capture_compared(
 
     let began = Instant::now();
     // Zeros differ from the base only where that has data, and reading them would take as long as reading anything else.
-    let data = pages_with_data(base, memory.length())?;
+    let data = match zeros.is_empty() {
+        true => Vec::new(),
+        false => pages_with_data(base, memory.length())?,
+    };
     let zero = ranges::union(&changes.zero, &intersection(&zeros, &data));
     let zero_bytes = AtomicU64::new(clear_all(target, &zero)?);
     let windows = windows(&ranges::difference(&changes.held, &zeros), memory.parts());

@@ -12,7 +12,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::regions::{Regions, RegionsError};
+use super::regions::{HUGE_PAGE_BYTES, Regions, RegionsError};
 use super::userfault::Userfault;
 
 /// Longest message that is read: a region takes some 120 bytes.
@@ -76,6 +76,18 @@ impl Handover {
         let descriptor =
             descriptors.pop().filter(|_| count == 1).ok_or(HandoverError::Descriptors { count })?;
         let userfault = Userfault::new(descriptor).map_err(HandoverError::Descriptor)?;
+        let peer =
+            stream.peer_cred().map_err(HandoverError::Read)?.pid().and_then(|pid| u32::try_from(pid).ok());
+        let peer =
+            peer.ok_or_else(|| HandoverError::Read(io::Error::other("it says nothing of the process")))?;
+        Handover::new(userfault, regions, peer).map_err(HandoverError::Read)
+    }
+
+    pub(super) fn new(userfault: Userfault, regions: Regions, pid: u32) -> io::Result<Handover> {
+        let userfault = match regions.page_bytes() {
+            HUGE_PAGE_BYTES => userfault.with_pages_of(pid)?,
+            _ => userfault,
+        };
         Ok(Handover { userfault, regions })
     }
 

@@ -23,6 +23,9 @@ pub(super) const AROUND_BYTES: u64 = 64 << 10;
 /// The same for zeros, which take no memory.
 const ZEROS_AROUND_BYTES: u64 = 512 << 10;
 
+/// How often a huge page is tried before the host is taken to have none left.
+const HUGE_TRIES: u32 = 3;
+
 /// Why a page was not put in place.
 #[derive(Debug)]
 pub(super) enum Interrupt {
@@ -82,6 +85,13 @@ impl Placing<'_> {
     pub(super) fn place_stored(&mut self, offset: u64, chunk: &Chunk) -> Result<(), Interrupt> {
         let step = self.regions.page_bytes();
         if step == HUGE_PAGE_BYTES {
+            let page = offset..offset + step;
+            self.state.counts.copied_pages += step / PAGE_BYTES;
+            if self.pages_in_chunk(offset).all(|page| chunk.pages().contains(page))
+                && let Some(bytes) = stored(chunk, &page)
+            {
+                return self.put(page, Some(bytes));
+            }
             let mut bytes = vec![0; step as usize];
             let places = bytes.as_chunks_mut::<{ PAGE_BYTES as usize }>().0;
             for (place, page) in places.iter_mut().zip(self.pages_in_chunk(offset)) {
@@ -89,8 +99,7 @@ impl Placing<'_> {
                     place.copy_from_slice(stored);
                 }
             }
-            self.state.counts.copied_pages += step / PAGE_BYTES;
-            return self.put(offset..offset + step, Some(&bytes));
+            return self.put(page, Some(&bytes));
         }
         let window = self.window(offset, AROUND_BYTES)?;
         let mut runs: Vec<Range<u64>> = Vec::new();
@@ -118,8 +127,9 @@ impl Placing<'_> {
         let mut at = range.start;
         while at < range.end {
             let address = self.address_of(at)?;
-            let put = match bytes {
-                Some(bytes) => self.userfault.copy(address, &bytes[(at - range.start) as usize..]),
+            let put = match bytes.map(|bytes| &bytes[(at - range.start) as usize..]) {
+                Some(bytes) if self.regions.page_bytes() == HUGE_PAGE_BYTES => self.copy_huge(address, bytes),
+                Some(bytes) => self.userfault.copy(address, bytes),
                 None => self.userfault.zero(address, range.end - at),
             };
             let end = match put {
@@ -130,12 +140,29 @@ impl Placing<'_> {
                 }
                 Err(Errno::AGAIN) => return Err(Interrupt::Changing),
                 Err(Errno::SRCH) => return Err(Interrupt::Gone),
+                Err(Errno::NOMEM) if self.regions.page_bytes() == HUGE_PAGE_BYTES => {
+                    return Err(Interrupt::Failed(PageError::NoHugePage));
+                }
                 Err(errno) => return Err(Interrupt::Failed(failed(at, errno))),
             };
             self.state.set_placed(at..end);
             at = end;
         }
         Ok(())
+    }
+
+    /// Copies to a huge page; `ENOMEM` when the host has none left. The kernel may say `EEXIST` then too, so it is asked what is there.
+    /// Where the bytes to copy are not in memory themselves it needs a second huge page for a moment, so they are touched before.
+    fn copy_huge(&self, address: u64, bytes: &[u8]) -> Result<u64, Errno> {
+        for _ in 0..HUGE_TRIES {
+            std::hint::black_box(bytes.iter().step_by(PAGE_BYTES as usize).fold(0, |all, byte| all | byte));
+            match self.userfault.copy(address, bytes) {
+                Err(Errno::NOMEM) => {}
+                Err(Errno::EXIST) if !self.userfault.has_page(address)? => {}
+                copied => return copied,
+            }
+        }
+        Err(Errno::NOMEM)
     }
 
     fn address_of(&self, offset: u64) -> Result<u64, Interrupt> {

@@ -19,7 +19,7 @@ use super::regions::Regions;
 use super::replay::Replay;
 use super::userfault::{Event, Userfault};
 use super::{Extent, PageError, Shared};
-use crate::stream::{Chunk, ChunkSource, FetchError, chunk_of};
+use crate::stream::{CHUNK_BYTES, Chunk, ChunkSource, FetchError, chunk_of};
 
 /// Chunks kept at hand: the pages a guest asks for next are mostly in the ones it has just asked for. 16 MiB at most.
 const RECENT_CHUNKS: usize = 4;
@@ -261,7 +261,7 @@ impl Server {
     fn serve(&mut self, offset: u64) -> Result<(), Interrupt> {
         let number = chunk_of(offset);
         let chunk = self.recently(number);
-        let map = self.source.index().pages(number);
+        let map = self.source.pages(number);
         let mut state = self.shared.state();
         let (userfault, regions) = (self.userfault.get_ref(), &self.regions);
         let mut placing = Placing { userfault, regions, state: &mut state };
@@ -299,7 +299,7 @@ impl Server {
                 match placing.place_stored(offset, &chunk) {
                     Ok(()) => state.counts.foreseen += 1,
                     // Nobody waits for it. Should somebody, it is asked for.
-                    Err(Interrupt::Changing) => return Ok(()),
+                    Err(Interrupt::Changing | Interrupt::Failed(PageError::NoHugePage)) => return Ok(()),
                     Err(interrupt) => return Err(interrupt),
                 }
             }
@@ -325,7 +325,7 @@ impl Server {
                 // copying all of it.
                 let is_needed_again = waiting.is_some() && !self.needed.insert(number);
                 if is_needed_again || self.extent == Extent::Chunk {
-                    let start = self.source.index().file_range(number).start;
+                    let start = u64::from(number) * CHUNK_BYTES;
                     self.replay.add_whole(start, &chunk, self.regions.page_bytes());
                 }
                 self.recent.retain(|(other, _)| *other != number);

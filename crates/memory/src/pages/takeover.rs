@@ -68,7 +68,7 @@ impl Handover {
                 .wake(part.address, part.length)
                 .map_err(|errno| explain(pid, "wake the threads", errno.into()))?;
         }
-        Ok(Handover { userfault, regions })
+        Handover::new(userfault, regions, pid).map_err(failed("open the pages"))
     }
 }
 

@@ -4,6 +4,7 @@
 //! policy.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -11,6 +12,8 @@ use rustix::fs::OFlags;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::PAGE_BYTES;
 
 const EVENT_PAGEFAULT: u8 = 0x12;
 const EVENT_REMOVE: u8 = 0x15;
@@ -106,6 +109,8 @@ unsafe impl<const OPCODE: Opcode, T> Ioctl for Call<'_, OPCODE, T> {
 #[derive(Debug)]
 pub(super) struct Userfault {
     descriptor: OwnedFd,
+    /// Tells which pages that process has, where it was asked for.
+    pagemap: Option<File>,
 }
 
 impl Userfault {
@@ -117,7 +122,23 @@ impl Userfault {
         }
         let flags = rustix::fs::fcntl_getfl(&descriptor)?;
         rustix::fs::fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;
-        Ok(Userfault { descriptor })
+        Ok(Userfault { descriptor, pagemap: None })
+    }
+
+    /// The same, and [`Userfault::has_page`] can tell. `pid` is the process whose userfaultfd it is.
+    pub(super) fn with_pages_of(self, pid: u32) -> io::Result<Userfault> {
+        Ok(Userfault { pagemap: Some(File::open(format!("/proc/{pid}/pagemap"))?), ..self })
+    }
+
+    /// Whether there is a page at an address. `ESRCH` when the process is gone; yes where nobody can tell.
+    pub(super) fn has_page(&self, address: u64) -> Result<bool, rustix::io::Errno> {
+        const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+        let Some(pagemap) = &self.pagemap else { return Ok(true) };
+        let mut entry = [0; 8];
+        match rustix::io::pread(pagemap, &mut entry, address / PAGE_BYTES * 8)? {
+            8 => Ok(u64::from_ne_bytes(entry) & PRESENT_OR_SWAPPED != 0),
+            _ => Err(rustix::io::Errno::SRCH),
+        }
     }
 
     /// Has the tokio runtime of the caller tell when there is something to read.

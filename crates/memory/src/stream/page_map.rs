@@ -14,6 +14,13 @@ impl PageMap {
     /// Bytes of a map when it is written down.
     pub(super) const BYTES: usize = CHUNK_PAGES / 8;
 
+    /// A map of a chunk whose first pages are all stored, however they look.
+    pub(super) fn first(count: usize) -> PageMap {
+        let mut map = PageMap::default();
+        (0..count.min(CHUNK_PAGES)).for_each(|page| map.insert(page));
+        map
+    }
+
     /// Whether a page is stored. Pages that a chunk does not have are not.
     pub fn contains(&self, page: usize) -> bool {
         page < CHUNK_PAGES && self.words[page / 64] & 1 << (page % 64) != 0

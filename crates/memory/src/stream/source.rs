@@ -1,15 +1,19 @@
 //! Where chunks come from, as those who need them see it.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
-use super::{Chunk, Index};
+use super::{Chunk, PageMap};
 
-/// The chunks of one packed file. Whoever implements it does the waiting, the retrying and the verifying; an error is final.
+/// The chunks of one file. Whoever implements it does the waiting, the retrying and the verifying; an error is final.
 #[async_trait::async_trait]
 pub trait ChunkSource: Send + Sync {
-    /// What is where in the file.
-    fn index(&self) -> &Index;
+    /// Bytes of the file.
+    fn length(&self) -> u64;
+
+    /// Which pages of a chunk are stored; the others are zeros. None for a chunk that is not there.
+    fn pages(&self, number: u32) -> PageMap;
 
     /// A chunk, within a bounded time. One of zeros is given without being fetched. Asking for the same chunk from several tasks at once is
     /// fine, and so is giving up: whoever else waits for it still gets it.
@@ -50,6 +54,15 @@ pub enum FetchError {
         /// What the last try ended with.
         #[source]
         source: Arc<dyn Error + Send + Sync>,
+    },
+    /// A file of this host could not be read.
+    #[error("could not read chunk {number} of a file of this host")]
+    Read {
+        /// The chunk that was wanted.
+        number: u32,
+        /// Why.
+        #[source]
+        source: Arc<io::Error>,
     },
     /// The store answered, but never with the bytes that were packed.
     #[error("the store gave wrong bytes for chunk {number} of `{blob}` in each of {tries} tries")]

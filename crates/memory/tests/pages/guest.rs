@@ -224,7 +224,9 @@ impl Memory {
         };
         // `struct uffdio_api` with the version and UFFD_FEATURE_EVENT_REMOVE, which Firecracker asks for too.
         ioctl(&userfault, 0xc018_aa3f, &mut [0xaa, 1 << 3, 0]);
-        let flags = if is_huge { MapFlags::PRIVATE | MapFlags::HUGETLB } else { MapFlags::PRIVATE };
+        // As Firecracker maps it: huge pages are not kept for it.
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let flags = if is_huge { flags | MapFlags::HUGETLB } else { flags };
         let map = |pages: &usize| {
             let (length, protection) = (pages * PAGE, ProtFlags::READ | ProtFlags::WRITE);
             // SAFETY: a fresh mapping that lives until the process ends.

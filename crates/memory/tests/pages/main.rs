@@ -3,6 +3,7 @@
 
 mod guest;
 mod handover;
+mod huge;
 mod serving;
 mod source;
 mod tracing_and_capture;

@@ -209,29 +209,3 @@ async fn memory_is_given_back_while_it_is_read() {
     }
     assert_eq!(sum, sum_of(&expected));
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn huge_pages_are_put_in_place_whole() {
-    let pages = 2 * CHUNK_PAGES;
-    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-    let free: usize = free.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    if free < pages * PAGE / (2 << 20) {
-        eprintln!("SKIPPED: this host has {free} free huge pages; set vm.nr_hugepages to 4 or more");
-        return;
-    }
-    let mut bytes = memory_of(pages);
-    bytes[..512 * PAGE].fill(0);
-    let served = Served::start_with(Source::new(&bytes), &[pages], Trace::default(), true).await;
-    let (served, (first, second)) = blocking(served, move |guest| {
-        guest.read(0, 0, pages, 4);
-        let first = guest.sum(0);
-        guest.remove(512, 512);
-        guest.read(1, 0, pages, 4);
-        (first, guest.sum(1))
-    })
-    .await;
-    assert_eq!(first, sum_of(&bytes));
-    bytes[512 * PAGE..1024 * PAGE].fill(0);
-    assert_eq!(second, sum_of(&bytes));
-    assert_eq!(served.server.removed(), [512 * PAGE_BYTES..1024 * PAGE_BYTES]);
-}

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
-use memory::stream::{Chunk, ChunkSource, FetchError, Index, pack};
+use memory::stream::{Chunk, ChunkSource, FetchError, Index, PageMap, pack};
 use tokio::sync::watch;
 
 use crate::PAGE;
@@ -59,8 +59,12 @@ impl Source {
 
 #[async_trait::async_trait]
 impl ChunkSource for Source {
-    fn index(&self) -> &Index {
-        &self.index
+    fn length(&self) -> u64 {
+        self.index.length()
+    }
+
+    fn pages(&self, number: u32) -> PageMap {
+        self.index.pages(number)
     }
 
     async fn chunk(&self, number: u32) -> Result<Arc<Chunk>, FetchError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memory::stream::{Chunk, ChunkSource, FetchError, Index};
+use memory::stream::{Chunk, ChunkSource, FetchError, Index, PageMap};
 
 use super::ChunkCache;
 use super::flight::Wanted;
@@ -17,8 +17,12 @@ pub(super) struct CachedSource {
 
 #[async_trait::async_trait]
 impl ChunkSource for CachedSource {
-    fn index(&self) -> &Index {
-        &self.index
+    fn length(&self) -> u64 {
+        self.index.length()
+    }
+
+    fn pages(&self, number: u32) -> PageMap {
+        self.index.pages(number)
     }
 
     async fn chunk(&self, number: u32) -> Result<Arc<Chunk>, FetchError> {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
-use memory::stream::{ChunkSource, FetchError, unpack};
+use memory::stream::{CHUNK_BYTES, ChunkSource, FetchError, unpack};
 
 /// Why a file could not be brought back.
 #[derive(Debug, thiserror::Error)]
@@ -21,10 +21,10 @@ pub enum FetchFileError {
 /// Makes an empty file the one that was packed, with up to `at_once` chunks under way at a time. Zeros stay holes. After an error part of it may
 /// have been written. It is not synced.
 pub async fn fetch_file(source: &dyn ChunkSource, file: File, at_once: usize) -> Result<(), FetchFileError> {
-    let index = source.index();
-    file.set_len(index.length()).map_err(FetchFileError::Write)?;
+    file.set_len(source.length()).map_err(FetchFileError::Write)?;
     let file = Arc::new(file);
-    let stored = (0..index.chunk_count()).filter(|number| index.blob_range(*number).is_some());
+    let count = source.length().div_ceil(CHUNK_BYTES) as u32;
+    let stored = (0..count).filter(|number| source.pages(*number).count() > 0);
     futures::stream::iter(stored)
         .map(|number| {
             let file = Arc::clone(&file);
