@@ -219,6 +219,7 @@ impl From<NodeError> for ControlError {
                 "disk_gb is less than the {} GiB of what it starts from: a disk can only grow",
                 there.div_ceil(1 << 30)
             )),
+            NodeError::Shape(_) => ControlError::invalid(error.to_string()),
             NodeError::NoSpace { .. } => ControlError::new(Kind::NoSpace, "the host's disk is full")
                 .hint("delete snapshots, volumes or sandboxes, or add disk space")
                 .because(error),

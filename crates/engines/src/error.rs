@@ -32,6 +32,9 @@ pub enum OpenError {
         "QEMU cannot limit how fast machines use their network: leave that limit out, or have Firecracker run them"
     )]
     NetworkRate,
+    /// Memory as only Firecracker has it.
+    #[error("QEMU has no huge pages for machines: turn them off, or have Firecracker run machines")]
+    HugePages,
     /// QEMU was chosen and cannot be used.
     #[error("could not open the QEMU engine")]
     Qemu(#[source] qemu::OpenError),

@@ -10,7 +10,7 @@ use host::{
 use machine::cgroup::{CgroupSetting, Cgroups};
 use machine::firecracker::{FirecrackerConfig, usable_version};
 use machine::qemu::{Accelerator, QemuConfig};
-use machine::{Engine, Rates};
+use machine::{Engine, HugePages, Rates};
 
 use crate::{EngineConfig, OpenError};
 
@@ -28,6 +28,8 @@ pub struct Settings {
     pub cgroups: CgroupSetting,
     /// How fast machines may use their devices.
     pub rates: Rates,
+    /// In which pages machines have their memory.
+    pub huge_pages: HugePages,
 }
 
 /// An engine that can be used.
@@ -50,7 +52,13 @@ impl Settings {
             deadlines: Deadlines::default(),
             guest_kernel: None,
         };
-        Self { engine, probe, cgroups: CgroupSetting::default(), rates: Rates::default() }
+        Self {
+            engine,
+            probe,
+            cgroups: CgroupSetting::default(),
+            rates: Rates::default(),
+            huge_pages: HugePages::default(),
+        }
     }
 
     /// The Firecracker of this host, and whether it is a release that can be used.
@@ -90,19 +98,23 @@ impl Settings {
             format!("{} {}-{}-{} {}", cpu.model_name, cpu.family, cpu.model, cpu.stepping, cpu.flags_digest);
         let tsc_khz = host::tsc_khz().khz;
         let jail_roots = jails.to_owned();
-        let rates = self.rates;
+        let (rates, huge_pages) = (self.rates, self.huge_pages);
         let cgroups = Cgroups::open(self.cgroups).map_err(OpenError::Cgroups)?;
         let accelerator = match choice.engine {
             host::Engine::Qemu { accel: host::Accelerator::Kvm } => Accelerator::Kvm,
             host::Engine::Qemu { accel: host::Accelerator::Tcg } => Accelerator::Tcg,
             host::Engine::Firecracker => {
                 let program = programs.firecracker().ok_or(OpenError::Missing { name: "firecracker" })?;
-                let config = FirecrackerConfig { program, host_cpu, tsc_khz, jail_roots, cgroups, rates };
+                let config =
+                    FirecrackerConfig { program, host_cpu, tsc_khz, jail_roots, cgroups, rates, huge_pages };
                 return Ok(EngineConfig::Firecracker(config));
             }
         };
         if rates.network_bytes.is_some() {
             return Err(OpenError::NetworkRate);
+        }
+        if huge_pages != HugePages::Off {
+            return Err(OpenError::HugePages);
         }
         let program = programs.qemu().ok_or(OpenError::Missing { name: "qemu-system-x86_64" })?;
         let firmware = FIRMWARE.iter().map(PathBuf::from).find(|path| path.exists());
@@ -140,6 +152,23 @@ mod tests {
             matches!(&found, FirecrackerFound::Unusable { reason } if reason.contains("/nonexistent")),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn qemu_has_no_huge_pages() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = settings(EngineSetting::QemuTcg, Programs::default(), directory.path());
+        settings.huge_pages = HugePages::TwoMib;
+        let choice = EngineChoice {
+            engine: host::Engine::Qemu { accel: host::Accelerator::Tcg },
+            works: true,
+            forced: true,
+            pvm: false,
+            security_boundary: false,
+            reason: String::new(),
+        };
+        let refused = settings.configure(&choice, directory.path());
+        assert!(matches!(refused, Err(OpenError::HugePages)), "{refused:?}");
     }
 
     #[test]

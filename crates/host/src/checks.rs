@@ -3,6 +3,7 @@
 mod cgroup;
 mod cpu_clock;
 mod guest_kernel;
+pub(crate) mod huge_pages;
 mod limits;
 mod loop_device;
 mod memory;

@@ -36,6 +36,8 @@ pub struct Settings {
     pub deadlines: Deadlines,
     /// The operator's kernel for guests, if there is one.
     pub guest_kernel: Option<GuestKernel>,
+    /// Whether machines are to have their memory in huge pages.
+    pub huge_pages: bool,
 }
 
 /// All that was found out about the host.
@@ -85,6 +87,9 @@ pub fn examine(settings: &Settings) -> Report {
     };
     let mut all = vec![engine_check(&engine, &finding)];
     all.extend(checks::run(&site));
+    if settings.huge_pages {
+        all.push(checks::huge_pages::check(engine.engine));
+    }
     let (probe, probe_from_cache) = match probed {
         Ok(Probed { probe, from_cache }) => (Some(probe), from_cache),
         Err(_) => (None, false),

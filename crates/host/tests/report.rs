@@ -17,6 +17,7 @@ fn settings(directory: &Path) -> Settings {
         freshness: Freshness::UseCache,
         deadlines: Deadlines::default(),
         guest_kernel: None,
+        huge_pages: false,
     }
 }
 

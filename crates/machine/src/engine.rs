@@ -14,10 +14,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use domain::{EngineFingerprint, MachineShape};
 use memory::pages::{PageError, Regions, Trace};
-use memory::stream::ChunkSource;
+use memory::stream::{ChunkSource, FileSource};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
+use crate::huge_pages::HugePagesError;
 use crate::process::ProcessIdentity;
 
 /// Volumes of one machine. Every machine has the devices for them, with or without volumes, because a restored machine must have
@@ -38,13 +39,13 @@ pub trait Engine: Send + Sync + 'static {
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError>;
 
     /// Takes charge again of a machine that an earlier node process started. Refuses when the process is gone or is not the
-    /// one recorded; leaves the machine as it is. `memory` is what its memory comes from, where the record says that it comes on
+    /// one recorded; leaves the machine as it is. `memory` is where its memory comes from, where the record says that it comes on
     /// demand.
     async fn attach(
         &self,
         record: &VmRecord,
         place: &Place,
-        memory: Option<OnDemand>,
+        memory: Option<MemoryOrigin>,
     ) -> Result<Arc<dyn Vm>, AttachError>;
 
     /// Whether a machine can begin before its memory is here ([`MemoryOrigin::OnDemand`]).
@@ -169,10 +170,23 @@ pub struct RestorePlan {
 /// Where the memory of a restored machine comes from.
 #[derive(Debug)]
 pub enum MemoryOrigin {
-    /// A file, readable by everyone who can reach it. Never written: many machines may map it at once.
+    /// A file, readable by everyone who can reach it. Never written: many machines may map it at once, or be given its pages when they
+    /// touch them.
     File(File),
     /// From elsewhere, when the guest first touches it. Only for engines that say so.
     OnDemand(OnDemand),
+}
+
+impl MemoryOrigin {
+    /// For an engine that gives its machines memory when they touch it, wherever it is.
+    pub(crate) fn on_demand(self) -> io::Result<OnDemand> {
+        Ok(match self {
+            Self::OnDemand(on_demand) => on_demand,
+            Self::File(file) => {
+                OnDemand { source: Arc::new(FileSource::new(file)?), trace: Trace::default() }
+            }
+        })
+    }
 }
 
 /// Memory that is fetched when it is touched.
@@ -281,6 +295,9 @@ pub enum StartError {
     /// The engine needs all of the memory to begin with.
     #[error("this engine cannot begin before a machine's memory is there")]
     NotOnDemand,
+    /// Its memory is to be in huge pages and cannot be.
+    #[error("could not give the machine huge pages")]
+    HugePages(#[from] HugePagesError),
     /// More volumes than a machine has room for.
     #[error("a machine has room for {VOLUMES_MAX} volumes, not {asked}")]
     TooManyVolumes {
@@ -335,6 +352,9 @@ pub enum ControlError {
         #[source]
         source: io::Error,
     },
+    /// Its memory is to be in huge pages and cannot be.
+    #[error("could not give the machine huge pages")]
+    HugePages(#[from] HugePagesError),
     /// Its memory does not come.
     #[error("the machine's memory could not be fetched")]
     Memory(#[source] PageError),

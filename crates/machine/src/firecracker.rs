@@ -28,9 +28,10 @@ use domain::{EngineFingerprint, MachineShape};
 
 use crate::cgroup::{self, Cgroups};
 use crate::engine::{
-    AttachError, BootPlan, DriveMode, Engine, MemoryOrigin, OnDemand, Place, Prepared, RestorePlan,
-    StartError, VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
+    AttachError, BootPlan, DriveMode, Engine, MemoryOrigin, Place, Prepared, RestorePlan, StartError,
+    VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
 };
+use crate::huge_pages::{self, HugePages, Promises};
 use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, Room, RootContent, RootError};
 use crate::output::Output;
 use crate::process::VmProcess;
@@ -69,6 +70,8 @@ pub struct FirecrackerConfig {
     pub cgroups: Option<Cgroups>,
     /// How fast machines may use their devices.
     pub rates: Rates,
+    /// In which pages machines have their memory.
+    pub huge_pages: HugePages,
 }
 
 /// Why the engine cannot be used.
@@ -86,6 +89,11 @@ pub enum OpenError {
     /// It is not a release that can be used.
     #[error("the Firecracker found cannot be used")]
     Version(#[from] VersionError),
+    /// Memory in huge pages has to come on demand, and cannot.
+    #[error(
+        "machines with huge pages get their memory on demand, and this host's kernel has no /dev/userfaultfd for that"
+    )]
+    HugePages,
     /// The jail's root could not be made.
     #[error("could not make the root of the jail")]
     Root(#[from] RootError),
@@ -98,6 +106,8 @@ pub struct FirecrackerEngine {
     root: JailRoot,
     cgroups: Option<Cgroups>,
     rates: Rates,
+    huge_pages: HugePages,
+    promises: Promises,
     /// What a machine whose memory comes on demand opens besides; `None` where it could not.
     fault_device: Option<DeviceNode>,
 }
@@ -119,8 +129,8 @@ impl FirecrackerEngine {
         let fingerprint = EngineFingerprint {
             engine: "firecracker".to_owned(),
             version: format!("{version} {}", &digest[..16]),
-            machine: machine::MACHINE.to_owned(),
-            cpu: config.host_cpu,
+            machine: machine::machine(config.huge_pages),
+            cpu: config.host_cpu.clone(),
             tsc_khz: config.tsc_khz,
         };
         fs::create_dir_all(&config.jail_roots).map_err(read(&config.jail_roots))?;
@@ -128,7 +138,17 @@ impl FirecrackerEngine {
         let content = RootContent { program: &config.program, data: &[], directories: &[room::NAME, "dev"] };
         let root = JailRoot::ensure(&root, &content)?;
         let fault_device = crate::on_demand::device();
-        Ok(Self { fingerprint, root, cgroups: config.cgroups, rates: config.rates, fault_device })
+        let FirecrackerConfig { cgroups, rates, huge_pages, .. } = config;
+        if huge_pages == HugePages::TwoMib && fault_device.is_none() {
+            return Err(OpenError::HugePages);
+        }
+        let promises = Promises::default();
+        Ok(Self { fingerprint, root, cgroups, rates, huge_pages, promises, fault_device })
+    }
+
+    /// What a machine of this size takes its huge pages from, if it has any.
+    fn huge_pages_of(&self, shape: MachineShape) -> Option<(Promises, MachineShape)> {
+        (self.huge_pages == HugePages::TwoMib).then(|| (self.promises.clone(), shape))
     }
 
     fn spawn(
@@ -243,11 +263,14 @@ impl Engine for FirecrackerEngine {
     }
 
     async fn boot(&self, plan: BootPlan) -> Result<Arc<dyn Vm>, StartError> {
+        if self.huge_pages == HugePages::TwoMib {
+            huge_pages::check(plan.shape)?;
+        }
         let open =
             |path: &Path, action| File::open(path).map_err(|source| StartError::Host { action, source });
         let kernel = open(&plan.kernel, "open the kernel")?;
         let initramfs = open(&plan.initramfs, "open the initramfs")?;
-        let requests = machine::requests(plan.shape, &plan.volumes, plan.tap.is_some());
+        let requests = machine::requests(plan.shape, &plan.volumes, plan.tap.is_some(), self.huge_pages);
         let bind = |file, name, mode| Bind { file, name, directory: None, mode };
         let binds = vec![
             bind(&plan.memory, "memory", BindMode::ReadWrite),
@@ -259,14 +282,16 @@ impl Engine for FirecrackerEngine {
         let rated = files.rated();
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
         let vm = vm::control_new(process, output, None, &plan.place, (self.rates, rated)).await?;
-        Ok(Arc::new(vm.start(&requests).await?))
+        Ok(Arc::new(vm.with_huge_pages(self.huge_pages_of(plan.shape)).start(&requests).await?))
     }
 
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
-        let (memory, on_demand) = match &plan.memory {
-            MemoryOrigin::File(file) => (Some(file), None),
-            MemoryOrigin::OnDemand(on_demand) => (None, Some(on_demand.clone())),
+        let use_memory = |source| StartError::Host { action: "use the memory", source };
+        let (file, on_demand) = match (plan.memory, self.huge_pages) {
+            (MemoryOrigin::File(file), HugePages::Off) => (Some(file), None),
+            (memory, _) => (None, Some(memory.on_demand().map_err(use_memory)?)),
         };
+        let memory = file.as_ref();
         let bind = |file| Bind { file, name: "memory", directory: None, mode: BindMode::ReadOnly };
         let files = Files {
             binds: memory.map(bind).into_iter().collect(),
@@ -278,16 +303,19 @@ impl Engine for FirecrackerEngine {
         let rated = files.rated();
         let (process, output) = tokio::task::block_in_place(|| self.spawn(&plan.place, plan.shape, files))?;
         let vm = vm::control_new(process, output, on_demand, &plan.place, (self.rates, rated)).await?;
-        Ok(Box::new(Waiting::new(vm)))
+        Ok(Box::new(Waiting::new(vm.with_huge_pages(self.huge_pages_of(plan.shape)))))
     }
 
     async fn attach(
         &self,
         record: &VmRecord,
         place: &Place,
-        memory: Option<OnDemand>,
+        memory: Option<MemoryOrigin>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
-        Ok(Arc::new(FirecrackerVm::attach(record, place, memory, self.rates).await?))
+        Ok(Arc::new(
+            FirecrackerVm::attach(record, place, memory, self.rates, (self.huge_pages, &self.promises))
+                .await?,
+        ))
     }
 
     fn takes_memory_on_demand(&self) -> bool {

@@ -10,6 +10,7 @@ pub mod firecracker;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod huge_pages;
 pub mod jail;
 mod on_demand;
 mod output;
@@ -23,6 +24,7 @@ pub use engine::{
     Place, Prepared, RestorePlan, SaveTarget, Saved, StartError, VOLUMES_MAX, Vm, VmRecord, VmState,
     VolumeDrive,
 };
+pub use huge_pages::{HugePages, HugePagesError};
 pub use memory::WriteOut;
 pub use process::{ProcessIdentity, VmProcess};
 pub use rates::Rates;

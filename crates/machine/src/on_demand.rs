@@ -12,7 +12,7 @@ use memory::pages::{Handover, PageError, PageServer, Regions, Trace};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::engine::{ControlError, Exit, MemoryTarget, OnDemand, Saved, VmRecord};
+use crate::engine::{ControlError, Exit, MemoryOrigin, MemoryTarget, OnDemand, Saved, VmRecord};
 use crate::jail::DeviceNode;
 use crate::process::VmProcess;
 use crate::waiting::{capture_memory, capture_served};
@@ -52,13 +52,14 @@ impl Pages {
     pub(crate) fn take_over(
         process: &VmProcess,
         record: &VmRecord,
-        origin: Option<OnDemand>,
+        origin: Option<MemoryOrigin>,
     ) -> Result<Option<Self>, ControlError> {
         let Some(regions) = &record.on_demand else { return Ok(None) };
         let origin = origin.ok_or_else(|| {
             let source = io::Error::other("nobody says where it comes from");
             ControlError::Host { action: "fetch the machine's memory", source }
         })?;
+        let origin = origin.on_demand().map_err(not_taken)?;
         let handover = Handover::take_over(process.identity().pid, regions.clone()).map_err(not_taken)?;
         // What is foreseen is for a guest that begins.
         let server = PageServer::start(handover, origin.source, Trace::default()).map_err(not_taken)?;
@@ -127,6 +128,7 @@ impl Pages {
 pub(crate) async fn exited(process: &VmProcess, pages: Option<&Pages>) -> Exit {
     let unfetched = |error: PageError| match error {
         PageError::Fetch(error) => format!("its memory could not be fetched: {error}"),
+        PageError::NoHugePage => error.to_string(),
         error => format!("its memory could not be fetched: {error}"),
     };
     let Some(pages) = pages else { return Exit { reason: process.ended().await } };

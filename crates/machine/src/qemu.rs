@@ -21,8 +21,8 @@ use domain::EngineFingerprint;
 
 use crate::cgroup::{self, Cgroups, Group};
 use crate::engine::{
-    AttachError, BootPlan, Engine, MemoryOrigin, OnDemand, Place, Prepared, RestorePlan, StartError,
-    VOLUMES_MAX, Vm, VmRecord, VolumeDrive,
+    AttachError, BootPlan, Engine, MemoryOrigin, Place, Prepared, RestorePlan, StartError, VOLUMES_MAX, Vm,
+    VmRecord, VolumeDrive,
 };
 use crate::jail::{Bind, BindMode, DeviceNode, Jail, JailRoot, RootContent, RootError};
 use crate::output::Output;
@@ -258,7 +258,7 @@ impl Engine for QemuEngine {
         &self,
         record: &VmRecord,
         place: &Place,
-        memory: Option<OnDemand>,
+        memory: Option<MemoryOrigin>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
         Ok(Arc::new(QemuVm::attach(record, place, self.config.rates, memory).await?))
     }

@@ -22,10 +22,11 @@ pub(crate) trait Loadable: Vm + 'static {
     async fn load(&self, devices: File) -> Result<(), ControlError>;
 }
 
-/// Adds what the process said to its end.
+/// What it means for a start, with what the process said to its end.
 pub(crate) fn explain(error: ControlError, said: Option<&Output>) -> StartError {
     match (error, said) {
         (ControlError::Ended, Some(said)) => StartError::Ended { output: said.tail() },
+        (ControlError::HugePages(error), _) => error.into(),
         (error, _) => error.into(),
     }
 }

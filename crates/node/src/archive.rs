@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use domain::SnapshotId;
 use machine::{MemoryOrigin, OnDemand, Vm};
-use memory::pages::Trace;
+use memory::PAGE_BYTES;
+use memory::pages::{Regions, Trace};
 use memory::stream::{ChunkSource, Index};
 use storage::blobs::{BlobKey, Blobs, BlobsConfig};
 use storage::chunks::ChunkCache;
@@ -147,8 +148,18 @@ pub(crate) fn memory_of(shared: &Shared, pin: &Pin) -> Result<MemoryOrigin, Node
     Ok(MemoryOrigin::File(crate::restore::open_memory(pin)?))
 }
 
+/// The same for a machine that has begun, and whose memory came page by page.
+pub(crate) fn memory_again(shared: &Shared, pin: &Pin, regions: &Regions) -> Result<MemoryOrigin, NodeError> {
+    match regions.page_bytes() > PAGE_BYTES {
+        // Huge pages come so from here too.
+        true => memory_of(shared, pin),
+        // From the archive, whether or not the snapshot has been brought here since.
+        false => Ok(MemoryOrigin::OnDemand(on_demand(shared, pin.id())?)),
+    }
+}
+
 /// The memory of a snapshot, page by page.
-pub(crate) fn on_demand(shared: &Shared, id: &SnapshotId) -> Result<OnDemand, NodeError> {
+fn on_demand(shared: &Shared, id: &SnapshotId) -> Result<OnDemand, NodeError> {
     let source = archive_of(shared, id)?.source(shared, id, (MEMORY, MEMORY_INDEX))?;
     let archived = shared.snapshots.archived(id).ok_or_else(|| NodeError::NoSnapshot(id.clone()))?;
     let path = archived.path(DEVICES)?.with_file_name(TRACE);

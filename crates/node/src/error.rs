@@ -3,7 +3,7 @@
 use domain::lifecycle::{Phase, Request};
 use domain::{Mismatch, SandboxId, SnapshotId, TemplateName, VolumeId};
 use guest_link::client::{CallError, LinkError};
-use machine::{ControlError, StartError};
+use machine::{ControlError, HugePagesError, StartError};
 use memory::stream::FetchError;
 use storage::blobs::BlobError;
 use storage::{CloneError, LockError, PoolError, SnapshotError, VolumeError};
@@ -161,7 +161,10 @@ pub enum NodeError {
     },
     /// The machine could not be started.
     #[error("could not start the machine")]
-    Start(#[from] StartError),
+    Start(#[source] StartError),
+    /// Machines of this host cannot be so.
+    #[error("{0}")]
+    Shape(HugePagesError),
     /// The machine did not obey.
     #[error("could not control the machine")]
     Control(#[source] ControlError),
@@ -255,6 +258,15 @@ impl NodeError {
 
     pub(crate) fn guest(what: &'static str) -> impl Fn(CallError) -> NodeError {
         move |source| NodeError::Guest { what, source }
+    }
+}
+
+impl From<StartError> for NodeError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::HugePages(error @ HugePagesError::Size { .. }) => NodeError::Shape(error),
+            error => NodeError::Start(error),
+        }
     }
 }
 

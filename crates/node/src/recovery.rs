@@ -21,6 +21,7 @@ use crate::hibernation::{self, Image};
 use crate::node::Shared;
 use crate::paths::{Paths, remove_directory};
 use crate::record::{MemoryBase, SandboxRecord};
+use crate::restore;
 
 /// A sandbox found on disk and what to do about it.
 #[derive(Debug)]
@@ -138,12 +139,14 @@ async fn attach(
         MemoryBase::Own(_) | MemoryBase::Booted(_) => None,
     };
     let place = shared.names.place(&directory, slot);
-    // Its memory comes from the archive, whether or not the snapshot has been brought here since.
-    let on_demand = match (&vm_record.on_demand, &record.memory) {
-        (Some(_), MemoryBase::Snapshot(id)) => Some(archive::on_demand(shared, id)?),
+    let memory = match (&vm_record.on_demand, &record.memory, &pin) {
+        (Some(regions), MemoryBase::Snapshot(_), Some(pin)) => {
+            Some(archive::memory_again(shared, pin, regions)?)
+        }
+        (Some(_), MemoryBase::Own(name), _) => Some(restore::own_memory(&directory.join(name))?),
         _ => None,
     };
-    let vm = shared.engine.attach(vm_record, &place, on_demand).await.map_err(|error| match error {
+    let vm = shared.engine.attach(vm_record, &place, memory).await.map_err(|error| match error {
         machine::AttachError::Gone => NodeError::Damaged { what: "its machine process is gone".to_owned() },
         machine::AttachError::Control(error) => error.into(),
     })?;

@@ -97,6 +97,11 @@ pub(crate) fn open_memory(pin: &Pin) -> Result<File, NodeError> {
     File::open(pin.path(MEMORY)?).map_err(NodeError::host("open a snapshot's memory"))
 }
 
+/// Saved memory of the sandbox's own.
+pub(crate) fn own_memory(path: &Path) -> Result<MemoryOrigin, NodeError> {
+    Ok(MemoryOrigin::File(File::open(path).map_err(NodeError::host("open the saved memory"))?))
+}
+
 /// Starts a machine process over files of the sandbox's own: the disk as it is, no clone.
 pub(crate) async fn prepare_own(
     engine: &dyn Engine,
@@ -109,7 +114,7 @@ pub(crate) async fn prepare_own(
     let plan = RestorePlan {
         place: names.place(&berth.directory, berth.slot),
         shape,
-        memory: MemoryOrigin::File(File::open(memory).map_err(NodeError::host("open the saved memory"))?),
+        memory: own_memory(memory)?,
         disk: open_disk(&berth.directory.join(DISK))?,
         volumes,
         tap: berth.tap.take(),

@@ -47,6 +47,10 @@ pub(crate) struct Options {
     /// far as this host can].
     #[arg(long, global = true, env = "PANDASTACK_CGROUPS", value_enum)]
     cgroups: Option<CgroupSetting>,
+    /// In which pages machines have their memory; those of 2 MiB have to be set aside (vm.nr_hugepages), are not shared between machines,
+    /// and are with Firecracker only [default: off].
+    #[arg(long, global = true, env = "PANDASTACK_HUGE_PAGES", value_enum)]
+    huge_pages: Option<HugePagesSetting>,
     /// MiB that may be read from and written to each disk of a machine in a second [default: no limit].
     #[arg(long, global = true, env = "PANDASTACK_DISK_MIB_PER_SECOND", value_name = "MIB")]
     disk_mib_per_second: Option<u64>,
@@ -113,6 +117,18 @@ pub(crate) enum CgroupSetting {
     Off,
 }
 
+/// In which pages machines have their memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum HugePagesSetting {
+    /// In the usual ones, which machines share until they write.
+    Off,
+    /// In pages of 2 MiB.
+    #[value(name = "2m")]
+    #[serde(rename = "2m")]
+    TwoMib,
+}
+
 /// The settings file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -124,6 +140,7 @@ struct File {
     kernel: Option<PathBuf>,
     kernel_modules: Option<PathBuf>,
     cgroups: Option<CgroupSetting>,
+    huge_pages: Option<HugePagesSetting>,
     disk_mib_per_second: Option<u64>,
     disk_ops_per_second: Option<u64>,
     network_mib_per_second: Option<u64>,
@@ -277,6 +294,7 @@ pub(crate) struct Settings {
     pub(crate) qemu: Option<PathBuf>,
     pub(crate) firecracker: Option<PathBuf>,
     pub(crate) cgroups: CgroupSetting,
+    pub(crate) huge_pages: HugePagesSetting,
     pub(crate) rates: Rates,
     pub(crate) node: NodeConfig,
     /// What the settings file says about `pandastack serve`.
@@ -353,6 +371,7 @@ impl Options {
             qemu: self.qemu.clone().or(file.qemu),
             firecracker: self.firecracker.clone().or(file.firecracker),
             cgroups: self.cgroups.or(file.cgroups).unwrap_or(CgroupSetting::Auto),
+            huge_pages: self.huge_pages.or(file.huge_pages).unwrap_or(HugePagesSetting::Off),
             node,
             serve: file.serve,
         })

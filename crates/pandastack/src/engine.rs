@@ -9,7 +9,7 @@ use image::KernelSource;
 use machine::Engine;
 use node::Node;
 
-use crate::config::{CgroupSetting, EngineSetting, Settings};
+use crate::config::{CgroupSetting, EngineSetting, HugePagesSetting, Settings};
 
 /// The programs this host offers.
 pub(crate) fn programs(settings: &Settings) -> Programs {
@@ -68,6 +68,10 @@ fn wanted(settings: &Settings) -> engines::Settings {
         CgroupSetting::Off => machine::cgroup::CgroupSetting::Off,
     };
     wanted.rates = settings.rates;
+    wanted.huge_pages = match settings.huge_pages {
+        HugePagesSetting::Off => machine::HugePages::Off,
+        HugePagesSetting::TwoMib => machine::HugePages::TwoMib,
+    };
     wanted
 }
 

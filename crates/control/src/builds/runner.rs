@@ -258,7 +258,7 @@ fn build_failed(row: &BuildRow, error: &BuildError) -> Stop {
 fn bake_failed(row: &BuildRow, own: &OwnTemplate, error: NodeError) -> Stop {
     match &error {
         // What its own commands said, and what it says about itself, is for whoever wrote it.
-        NodeError::NotStarted { .. } | NodeError::Defaults { .. } => {
+        NodeError::NotStarted { .. } | NodeError::Defaults { .. } | NodeError::Shape(_) => {
             Stop::Failed(error.to_string().replace(own.key(), &row.name))
         }
         _ => {

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::{room, tap};
 use crate::engine::{DriveMode, VOLUMES_MAX, VolumeDrive};
+use crate::huge_pages::HugePages;
 
 /// Version of the machine below; snapshots of another one are refused.
-pub(super) const MACHINE: &str = "firecracker-1";
+const MACHINE: &str = "firecracker-1";
 /// Context id of every guest; each has a host of its own to talk to.
 const GUEST_CID: u32 = 3;
 /// Address of the network card until the guest is given its own.
@@ -23,6 +24,20 @@ pub(super) const ROOT: &str = "root";
 /// one to write and one to read. Whichever is not used holds nothing, and the guest does not touch it.
 pub(super) const WRITABLE: [&str; VOLUMES_MAX] = ["write0", "write1", "write2", "write3"];
 pub(super) const READABLE: [&str; VOLUMES_MAX] = ["read0", "read1", "read2", "read3"];
+
+/// The machine's version, with the pages of its memory: Firecracker loads it with no others.
+pub(super) fn machine(huge_pages: HugePages) -> String {
+    match huge_pages {
+        HugePages::Off => MACHINE.to_owned(),
+        HugePages::TwoMib => format!("{MACHINE}+2m"),
+    }
+}
+
+/// MiB of memory that a machine has in huge pages, by what its Firecracker says of it; `None` for any other.
+pub(super) fn huge_memory_mib(config: &Value) -> Option<u64> {
+    let size = config.get("machine-config")?;
+    (size.get("huge_pages")?.as_str()? == "2M").then(|| size.get("mem_size_mib")?.as_u64()).flatten()
+}
 
 /// The file behind a drive, as Firecracker opens it.
 pub(super) fn drive_path(name: &str) -> String {
@@ -59,13 +74,17 @@ pub(super) fn requests(
     shape: MachineShape,
     volumes: &[VolumeDrive],
     has_network: bool,
+    huge_pages: HugePages,
 ) -> Vec<(String, Value)> {
     let boot = json!({
         "kernel_image_path": "/kernel",
         "initrd_path": "/initramfs",
         "boot_args": kernel_arguments(volumes),
     });
-    let size = json!({ "vcpu_count": shape.vcpus(), "mem_size_mib": shape.memory_mib() });
+    let mut size = json!({ "vcpu_count": shape.vcpus(), "mem_size_mib": shape.memory_mib() });
+    if huge_pages == HugePages::TwoMib {
+        size["huge_pages"] = "2M".into();
+    }
     let mut requests = vec![("/boot-source".to_owned(), boot), ("/machine-config".to_owned(), size)];
     let pairs = WRITABLE.iter().zip(&READABLE).flat_map(|(write, read)| [(*write, false), (*read, true)]);
     for (name, read_only) in std::iter::once((ROOT, false)).chain(pairs) {
@@ -110,9 +129,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_machine_with_huge_pages_is_another_one_and_is_known_again() {
+        let shape = MachineShape::new(1, 256).unwrap();
+        let size = |huge_pages| requests(shape, &[], false, huge_pages).remove(1).1;
+        assert_eq!(size(HugePages::Off), json!({ "vcpu_count": 1, "mem_size_mib": 256 }));
+        assert_ne!(machine(HugePages::Off), machine(HugePages::TwoMib));
+        assert_eq!(machine(HugePages::Off), MACHINE);
+        let found = |size: Value| huge_memory_mib(&json!({ "machine-config": size }));
+        assert_eq!(found(size(HugePages::TwoMib)), Some(256));
+        assert_eq!(found(json!({ "mem_size_mib": 256, "huge_pages": "None" })), None);
+        assert_eq!(huge_memory_mib(&json!({})), None);
+    }
+
+    #[test]
     fn a_machine_has_two_drives_for_each_volume_after_its_root() {
         let shape = MachineShape::new(1, 256).unwrap();
-        let requests = requests(shape, &[], true);
+        let requests = requests(shape, &[], true, HugePages::Off);
         let drives: Vec<_> = requests.iter().filter_map(|(path, _)| path.strip_prefix("/drives/")).collect();
         assert_eq!(drives.len(), 1 + 2 * VOLUMES_MAX);
         assert_eq!(drives[..4], [ROOT, "write0", "read0", "write1"]);

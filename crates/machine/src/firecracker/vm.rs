@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use domain::MachineShape;
 use memory::pages::Trace;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
@@ -15,13 +16,15 @@ use tokio::task::JoinSet;
 use super::api::{Api, Method};
 use super::link::{self, Life};
 use super::log;
-use super::machine::{ROOT, WRITABLE, drive_path};
+use super::machine::{self, ROOT, WRITABLE, drive_path};
 use super::on_demand;
 use super::rates::RatedDevices;
 use super::room::{self, Room};
 use crate::engine::{
-    AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+    AttachError, ControlError, Exit, MemoryOrigin, OnDemand, Place, SaveTarget, Saved, StartError, Vm,
+    VmRecord, VmState,
 };
+use crate::huge_pages::{HugePages, Promise, Promises};
 use crate::on_demand::{Pages, capture, exited};
 use crate::output::Output;
 use crate::process::VmProcess;
@@ -47,6 +50,11 @@ pub(super) struct FirecrackerVm {
     pages: Option<Pages>,
     rates: Rates,
     rated: RatedDevices,
+    /// What its memory is taken from when a guest comes, if that is in huge pages.
+    huge_pages: Option<(Promises, MachineShape)>,
+    promise: OnceLock<Promise>,
+    /// It was started with other pages than machines are now: what is saved of it would fit nobody.
+    has_other_pages: bool,
     life: watch::Sender<Life>,
     /// Whoever carries bytes of the guest link; they end with this value.
     carriers: Mutex<JoinSet<()>>,
@@ -117,6 +125,9 @@ impl FirecrackerVm {
             pages,
             rates: Rates::default(),
             rated: RatedDevices::all(false),
+            huge_pages: None,
+            promise: OnceLock::new(),
+            has_other_pages: false,
             life: watch::Sender::new(Life { runs: false, saves: 0 }),
             carriers: Mutex::new(JoinSet::new()),
             process,
@@ -129,8 +140,9 @@ impl FirecrackerVm {
     pub(super) async fn attach(
         record: &VmRecord,
         place: &Place,
-        memory: Option<OnDemand>,
+        memory: Option<MemoryOrigin>,
         rates: Rates,
+        (huge_pages, promises): (HugePages, &Promises),
     ) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
         let process = VmProcess::attach(record.process, place).map_err(watch)?.ok_or(AttachError::Gone)?;
@@ -146,30 +158,46 @@ impl FirecrackerVm {
         let runs = vm.state().await? == VmState::Running;
         vm.life.send_modify(|life| life.runs = runs);
         // The node that started it may have had other rates, or was killed while it saved.
-        vm.rated.has_network = vm.has_network().await?;
+        let config = vm.api.call("describe", Method::Get, "/vm/config", None).await?;
+        let cards = config.get("network-interfaces").and_then(Value::as_array);
+        vm.rated.has_network = cards.is_some_and(|cards| !cards.is_empty());
         vm.rate(vm.rates).await?;
+        let huge_memory_mib = machine::huge_memory_mib(&config);
+        vm.has_other_pages = huge_memory_mib.is_some() != (huge_pages == HugePages::TwoMib);
+        if let Some(memory_mib) = huge_memory_mib {
+            vm.promise = promises.note(memory_mib << 20).into();
+        }
         Ok(vm)
+    }
+
+    pub(super) fn with_huge_pages(self, huge_pages: Option<(Promises, MachineShape)>) -> Self {
+        Self { huge_pages, ..self }
+    }
+
+    /// Before its memory is touched.
+    fn take_huge_pages(&self) -> Result<(), ControlError> {
+        if let Some((promises, shape)) = &self.huge_pages {
+            let promise = promises.take(*shape)?;
+            self.promise.get_or_init(|| promise);
+        }
+        Ok(())
     }
 
     /// Makes the machine of these requests, the last of which starts the guest; ends the process when that fails.
     pub(super) async fn start(self, requests: &[(String, Value)]) -> Result<Self, StartError> {
-        for (path, body) in requests {
-            if let Err(error) = self.api.put("boot", path, body).await {
-                self.process.kill().await;
-                return Err(explain(error, self.output.as_deref()));
+        let started = async {
+            self.take_huge_pages()?;
+            for (path, body) in requests {
+                self.api.put("boot", path, body).await?;
             }
-        }
-        self.life.send_modify(|life| life.runs = true);
-        if let Err(error) = self.rate_if_limited(self.rates).await {
+            self.life.send_modify(|life| life.runs = true);
+            self.rate_if_limited(self.rates).await
+        };
+        if let Err(error) = started.await {
             self.process.kill().await;
             return Err(explain(error, self.output.as_deref()));
         }
         Ok(self)
-    }
-
-    async fn has_network(&self) -> Result<bool, ControlError> {
-        let answer = self.api.call("describe", Method::Get, "/vm/config", None).await?;
-        Ok(answer.get("network-interfaces").and_then(Value::as_array).is_some_and(|cards| !cards.is_empty()))
     }
 
     /// Gives the devices their rates, or frees them from all.
@@ -273,6 +301,10 @@ impl Vm for FirecrackerVm {
     }
 
     async fn save(&self, target: SaveTarget) -> Result<Saved, ControlError> {
+        if self.has_other_pages {
+            let reason = "it was started with another setting of huge pages".to_owned();
+            return Err(ControlError::Refused { command: "save", reason });
+        }
         // Saving devices changes memory, so that comes after it.
         self.save_devices(target.memory.is_some(), &target.devices).await?;
         match &target.memory {
@@ -325,6 +357,7 @@ impl Loadable for FirecrackerVm {
     }
 
     async fn load(&self, devices: File) -> Result<(), ControlError> {
+        self.take_huge_pages()?;
         let host = |action| move |source: io::Error| ControlError::Host { action, source };
         tokio::task::block_in_place(|| self.room.put_devices(&devices))
             .map_err(host("hand over saved devices"))?;

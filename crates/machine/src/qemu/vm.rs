@@ -14,7 +14,8 @@ use super::postcopy;
 use super::qmp::{Qmp, connect_unix};
 use super::rates;
 use crate::engine::{
-    AttachError, ControlError, Exit, OnDemand, Place, SaveTarget, Saved, StartError, Vm, VmRecord, VmState,
+    AttachError, ControlError, Exit, MemoryOrigin, OnDemand, Place, SaveTarget, Saved, StartError, Vm,
+    VmRecord, VmState,
 };
 use crate::on_demand::{self, Pages, capture, exited};
 use crate::output::Output;
@@ -89,7 +90,7 @@ impl QemuVm {
         record: &VmRecord,
         place: &Place,
         rates: Rates,
-        memory: Option<OnDemand>,
+        memory: Option<MemoryOrigin>,
     ) -> Result<Self, AttachError> {
         let watch = |source| ControlError::Host { action: "watch the machine process", source };
         let process = VmProcess::attach(record.process, place).map_err(watch)?.ok_or(AttachError::Gone)?;

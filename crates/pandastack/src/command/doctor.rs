@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use host::{Deadlines, Freshness, Style, examine, render_human};
 
-use crate::config::Settings;
+use crate::config::{HugePagesSetting, Settings};
 use crate::engine::{firecracker, guest_kernel, host_setting, probe_cache, programs};
 use crate::output::{self, Format};
 
@@ -28,6 +28,7 @@ pub(crate) fn run(settings: &Settings, arguments: &Arguments, format: Format) ->
         freshness: if arguments.fresh { Freshness::ProbeNow } else { Freshness::UseCache },
         deadlines: Deadlines::default(),
         guest_kernel: guest_kernel(settings),
+        huge_pages: settings.huge_pages == HugePagesSetting::TwoMib,
     });
     output::result(format, &report, || {
         render_human(&report, Style { color: output::colors(&io::stdout()) })
