@@ -9,7 +9,8 @@ use domain::EngineFingerprint;
 use engines::Settings;
 use host::{EngineSetting, Programs};
 use machine::{
-    AttachError, BootPlan, Engine, OnDemand, Place, Prepared, Rates, RestorePlan, StartError, Vm, VmRecord,
+    AttachError, BootPlan, Engine, HugePages, MemoryOrigin, Place, Prepared, Rates, RestorePlan, StartError,
+    Vm, VmRecord,
 };
 
 use crate::cache;
@@ -33,10 +34,23 @@ pub fn engine() -> Result<Arc<dyn Engine>> {
 
 /// The same engine, whose machines have limits.
 pub fn with_rates(rates: Rates) -> Result<Arc<dyn Engine>> {
+    with(|settings| settings.rates = rates)
+}
+
+/// The same engine, whose machines have huge pages; `None` where it has none to give.
+pub fn with_huge_pages() -> Result<Option<Arc<dyn Engine>>> {
+    match demanded()? {
+        EngineSetting::Firecracker => with(|settings| settings.huge_pages = HugePages::TwoMib).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn with(change: impl FnOnce(&mut Settings)) -> Result<Arc<dyn Engine>> {
     // Several processes must not make the jail's root at once.
     let directory = cache::directory()?;
     let _lock = cache::lock(&directory.join("engine.lock"))?;
-    let settings = Settings { rates, ..settings(demanded()?, directory.join("host-probe.json")) };
+    let mut settings = settings(demanded()?, directory.join("host-probe.json"));
+    change(&mut settings);
     let opened = settings.open(&directory.join("jails"));
     Ok(opened.context("open the engine under test")?.engine)
 }
@@ -117,7 +131,7 @@ impl Engine for Upgraded {
         &self,
         record: &VmRecord,
         place: &Place,
-        memory: Option<OnDemand>,
+        memory: Option<MemoryOrigin>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
         self.engine.attach(record, place, memory).await
     }

@@ -16,6 +16,7 @@ pub mod form;
 pub mod frail_store;
 pub mod guest;
 pub mod harm;
+pub mod huge_pages;
 pub mod kept_images;
 pub mod lab;
 pub mod leftovers;

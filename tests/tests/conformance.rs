@@ -40,4 +40,5 @@ cases![
     memory_on_demand_is_what_was_saved,
     a_guest_that_waits_for_memory_is_found_again,
     memory_that_does_not_come_ends_a_machine,
+    a_machine_with_huge_pages_is_saved_and_restored,
 ];

@@ -4,11 +4,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use domain::lifecycle::Phase;
 use guest_link::message::ProcessSpec;
 use node::{NodeError, Purpose};
-use tests::{Guest, Lab, LabSettings, in_lab, run};
+use tests::huge_pages::{Aside, used_by};
+use tests::lab::bake_anew;
+use tests::{Guest, Lab, LabSettings, engine, in_lab, run};
 
 /// Writes a word to memory (a file system in memory) and to disk, unsynced.
 async fn mark(guest: &Guest, word: &str) -> Result<()> {
@@ -216,5 +218,55 @@ fn a_fork_of_nobody_or_of_too_many_is_refused() -> Result<()> {
             lab.node().sandbox(sandbox.id()).is_err()
         })
         .await
+    })
+}
+
+/// All of a sandbox's life with memory that can only come on demand, from files that are here.
+#[test]
+fn sandboxes_with_huge_pages_are_forked_sleep_and_are_found_again() -> Result<()> {
+    run(async || {
+        let Some(engine) = engine::with_huge_pages()? else {
+            eprintln!("SKIPPED: the engine of this host has no huge pages");
+            return Ok(());
+        };
+        let lab = Lab::prepare(LabSettings::new("huge")).await?.open_with(engine.clone()).await?;
+        let refused = lab.create().await.map(drop);
+        let unfit =
+            refused.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(NodeError::Unfit(_))));
+        ensure!(unfit, "a snapshot with other pages was used: {refused:?}");
+        let memory_bytes = 256 << 20;
+        let aside = Aside::set(3 * memory_bytes)?;
+        let template = bake_anew(&lab).await?;
+
+        let parent = lab.create_from(&template).await?;
+        mark(&parent, "parent").await?;
+        parent.start_counter().await?;
+        let before = parent.counter().await?;
+        ensure!(used_by(parent.machine()?.pid)? > 0, "its memory is not in huge pages");
+        let child = lab.fork(&parent, 1).await?.pop().context("a child")?;
+        expect_mark(&child, "parent").await?;
+        mark(&child, "child").await?;
+        child.hibernate().await?;
+        child.wake().await?;
+        expect_mark(&child, "child").await?;
+
+        // One is served from a snapshot, the other from memory of its own.
+        let ids = [parent, child].map(|guest| guest.keep().id().clone());
+        let lab = lab.close().await.open_with(engine).await?;
+        let found = ids.map(|id| lab.node().sandbox(&id).map(Guest::new));
+        let [Ok(parent), Ok(child)] = found else { bail!("a sandbox is gone") };
+        expect_mark(&parent, "parent").await?;
+        expect_mark(&child, "child").await?;
+        let (snapshot, _) = lab.node().snapshot(child.sandbox()).await?;
+        child.remove().await?;
+        let made = lab.create_from(&snapshot.id).await?;
+        expect_mark(&made, "child").await?;
+        for guest in [&parent, &made] {
+            ensure!(guest.counter().await? >= before, "the counter began anew");
+        }
+        made.remove().await?;
+        parent.remove().await?;
+        drop(aside);
+        lab.remove().await
     })
 }

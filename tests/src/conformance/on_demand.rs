@@ -29,7 +29,7 @@ enum Mood {
 }
 
 /// The chunks of a saved memory.
-struct Source {
+pub(super) struct Source {
     index: Index,
     blob: Vec<u8>,
     mood: watch::Sender<Mood>,
@@ -38,7 +38,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(state: &State) -> Result<Arc<Self>> {
+    pub(super) fn of(state: &State) -> Result<Arc<Self>> {
         let mut blob = Vec::new();
         let index =
             tokio::task::block_in_place(|| pack(&File::open(&state.memory)?, &mut blob).context("pack"))?;
@@ -108,7 +108,7 @@ impl Fixture {
     }
 
     /// A machine of saved state, paused, whose memory comes on demand.
-    async fn restore_on_demand(&self, state: &State, source: &Arc<Source>) -> Result<Machine> {
+    pub(super) async fn restore_on_demand(&self, state: &State, source: &Arc<Source>) -> Result<Machine> {
         let (mut plan, disk) = self.plan(state, Vec::new())?;
         plan.memory = MemoryOrigin::OnDemand(source.origin());
         let place = plan.place.clone();
@@ -206,7 +206,11 @@ pub async fn a_guest_that_waits_for_memory_is_found_again(fixture: &Fixture) -> 
     ensure!(matches!(refused, Err(AttachError::Control(_))), "it was found without its memory");
 
     let source = Source::of(state)?;
-    let found = fixture.engine.attach(&record, &place, Some(source.origin())).await.context("attach")?;
+    let found = fixture
+        .engine
+        .attach(&record, &place, Some(MemoryOrigin::OnDemand(source.origin())))
+        .await
+        .context("attach")?;
     ensure!(found.state().await? == VmState::Running);
     ensure!(found.record() == record, "it has another record now");
     let machine = Machine::new(found, place, memory, disk);
