@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use clap::Args;
 use domain::{EngineFingerprint, SnapshotId};
 use machine::{
-    AttachError, BootPlan, Engine, OnDemand, Place, Prepared, RestorePlan, StartError, Vm, VmRecord,
+    AttachError, BootPlan, Engine, MemoryOrigin, Place, Prepared, RestorePlan, StartError, Vm, VmRecord,
 };
 use node::{ArchiveConfig, CreateFrom, CreateRequest, Node, SnapshotPlace};
 use serde_json::{Value, json};
@@ -199,7 +199,7 @@ impl Engine for MemoryFirst {
         &self,
         record: &VmRecord,
         place: &Place,
-        memory: Option<OnDemand>,
+        memory: Option<MemoryOrigin>,
     ) -> Result<Arc<dyn Vm>, AttachError> {
         self.0.attach(record, place, memory).await
     }
