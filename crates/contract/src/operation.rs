@@ -49,6 +49,38 @@ pub struct SandboxMetrics {
     /// What the guest sees; absent when it sleeps or does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestMetrics>,
+    /// What its devices have carried; absent when its machine does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceMetrics>,
+}
+
+/// What a machine's devices have carried since it was started or woken; a server that was restarted begins anew. What the host's engine
+/// does not count is absent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceMetrics {
+    /// What was read from the root disk and volumes.
+    pub disk_read_bytes: u64,
+    /// What was written to them.
+    pub disk_written_bytes: u64,
+    /// Requests that read.
+    pub disk_reads: u64,
+    /// Requests that wrote.
+    pub disk_writes: u64,
+    /// How often a disk waited because of the host's limit on its rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_throttled: Option<u64>,
+    /// What the network card received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_received_bytes: Option<u64>,
+    /// What it sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_sent_bytes: Option<u64>,
+    /// How often it waited because of the host's limit on its rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_throttled: Option<u64>,
+    /// Memory that the guest freed and the host was given back. What is given back twice counts twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_given_back_bytes: Option<u64>,
 }
 
 /// What a guest sees of itself.

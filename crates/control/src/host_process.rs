@@ -1,6 +1,7 @@
 //! What a machine's process costs the host, read from `/proc`.
 
-use contract::operation::{GuestMetrics, SandboxMetrics};
+use contract::operation::{DeviceMetrics, GuestMetrics, SandboxMetrics};
+use node::Counters;
 
 use crate::caller::Caller;
 use crate::control::Control;
@@ -28,6 +29,7 @@ fn read(pid: u32) -> Option<SandboxMetrics> {
         host_vsz_bytes: number(20)? as u64,
         threads: number(17)? as u32,
         guest: None,
+        devices: None,
     })
 }
 
@@ -35,7 +37,8 @@ impl Control {
     /// What a sandbox costs its host, and what its guest sees. Does not wake it.
     pub async fn sandbox_metrics(&self, caller: &Caller, id: &str) -> Result<SandboxMetrics, ControlError> {
         let row = self.row(caller, id).await?;
-        let state = self.node().sandbox(&row.id)?.state();
+        let sandbox = self.node().sandbox(&row.id)?;
+        let state = sandbox.state();
         let Some(mut metrics) = state.record.vm.as_ref().and_then(|vm| read(vm.process.pid)) else {
             let asleep = ControlError::new(
                 Kind::Conflict,
@@ -58,6 +61,21 @@ impl Control {
                 tasks: guest.tasks,
             });
         }
+        metrics.devices = sandbox.counters().await.map(devices);
         Ok(metrics)
+    }
+}
+
+fn devices(counters: Counters) -> DeviceMetrics {
+    DeviceMetrics {
+        disk_read_bytes: counters.disk_read_bytes,
+        disk_written_bytes: counters.disk_written_bytes,
+        disk_reads: counters.disk_reads,
+        disk_writes: counters.disk_writes,
+        disk_throttled: counters.disk_throttled,
+        network_received_bytes: counters.network_received_bytes,
+        network_sent_bytes: counters.network_sent_bytes,
+        network_throttled: counters.network_throttled,
+        memory_given_back_bytes: counters.given_back_bytes,
     }
 }

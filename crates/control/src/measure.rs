@@ -1,5 +1,7 @@
 //! What is measured, for Prometheus and for callers who ask how long things took.
 
+mod device_counters;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -165,11 +167,11 @@ fn percentiles<'a>(times: impl Iterator<Item = &'a f64>) -> Percentiles {
 
 impl Control {
     /// Everything measured, as Prometheus reads it.
-    pub fn prometheus(&self) -> String {
+    pub async fn prometheus(&self) -> String {
         let measurements = self.measurements();
         let mut registry = Registry::with_prefix("pandastack");
         let (sandboxes, levels) = (Family::<Labels, Gauge>::default(), Family::<Labels, Gauge>::default());
-        let stats = self.node().stats();
+        let (stats, counters) = (self.node().stats(), self.node().counters().await);
         for (phase, count) in &stats.sandboxes {
             let label = format!("{phase:?}").to_lowercase();
             sandboxes.get_or_create(&vec![("state", label)]).set(*count as i64);
@@ -212,6 +214,7 @@ impl Control {
             "Time of requests by route",
             measurements.request_seconds.clone(),
         );
+        device_counters::register(&mut registry, counters);
         if let Some(traces) = measurements.traces.get() {
             registry.register("trace_spans_sent", "Spans the collector took", traces.sent.clone());
             registry.register(

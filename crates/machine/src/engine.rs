@@ -18,6 +18,7 @@ use memory::stream::{ChunkSource, FileSource};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
+use crate::counters::Counters;
 use crate::huge_pages::HugePagesError;
 use crate::process::ProcessIdentity;
 
@@ -98,6 +99,10 @@ pub trait Vm: Send + Sync {
 
     /// A connection to the guest's end of the link. One at a time: a second one is served when the first is closed.
     async fn connect_link(&self) -> Result<UnixStream, ControlError>;
+
+    /// What its devices have carried so far; `None` for one that does not say, because an older node started it. Does not disturb the
+    /// guest. Safe to give up waiting for.
+    async fn counters(&self) -> Result<Option<Counters>, ControlError>;
 
     /// What a machine whose memory comes on demand has asked for, in that order; `None` for any other.
     fn trace(&self) -> Option<Trace> {

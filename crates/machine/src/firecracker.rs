@@ -5,6 +5,7 @@
 //! any of them. What it makes itself (sockets, saved devices) lies in a small directory in memory of its own.
 
 mod api;
+pub(crate) mod counters;
 mod link;
 mod log;
 mod machine;
@@ -172,6 +173,7 @@ impl FirecrackerEngine {
             [machine::ROOT].into_iter().chain(machine::WRITABLE).chain(machine::READABLE).collect();
         let control = machine::drive_path(room::CONTROL_SOCKET);
         let log = machine::drive_path(room::LOG);
+        let counters = machine::drive_path(room::COUNTERS);
         let arguments = [
             "--id",
             &place.name,
@@ -182,6 +184,8 @@ impl FirecrackerEngine {
             "--level",
             "Warn",
             "--show-level",
+            "--metrics-path",
+            &counters,
         ];
         let mut devices = DEVICE_NODES.to_vec();
         if files.memory.is_none() {
@@ -199,7 +203,7 @@ impl FirecrackerEngine {
                 name: room::NAME,
                 bytes_max: room::BYTES_MAX,
                 files: &drives,
-                pipes: &[room::LOG],
+                pipes: &[room::LOG, room::COUNTERS],
             }),
             devices: &devices,
             network: network.as_ref().map(AsFd::as_fd),

@@ -4,6 +4,7 @@
 //! [`qemu`] and [`firecracker`] are engines. Every engine keeps the promises written at the trait and passes the same conformance suite.
 
 pub mod cgroup;
+mod counters;
 mod digest;
 mod engine;
 pub mod firecracker;
@@ -19,6 +20,7 @@ pub mod qemu;
 mod rates;
 mod waiting;
 
+pub use counters::Counters;
 pub use engine::{
     AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, MemoryOrigin, MemoryTarget, OnDemand,
     Place, Prepared, RestorePlan, SaveTarget, Saved, StartError, VOLUMES_MAX, Vm, VmRecord, VmState,

@@ -4,6 +4,7 @@
 //! the pages it changed. A snapshot belongs to the exact QEMU that made it.
 
 mod command;
+mod counters;
 mod postcopy;
 pub(crate) mod qmp;
 mod rates;

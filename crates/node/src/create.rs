@@ -116,7 +116,7 @@ async fn make_with_volumes(
         shared.waiting.want(pin.id());
     }
     archive::keep_trace(shared, &pin, &live.vm);
-    let running = Running { vm: live.vm, link: Some(live.link), berth, pin: Some(pin) };
+    let running = Running::new(shared, live.vm, Some(live.link), berth, Some(pin));
     let sandbox = driver::spawn(shared, record, Some(running));
     shared.remember(sandbox.clone());
     Ok(sandbox)

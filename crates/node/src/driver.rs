@@ -19,6 +19,7 @@ use crate::archive;
 use crate::berth::Berth;
 use crate::error::NodeError;
 use crate::hibernation;
+use crate::meter::Meter;
 use crate::node::Shared;
 use crate::paths::remove_directory;
 use crate::record::{MemoryBase, SandboxRecord};
@@ -52,6 +53,8 @@ pub struct SandboxState {
     pub record: Arc<SandboxRecord>,
     /// The way to its guest, while that is up.
     pub link: Option<Link>,
+    /// Who can be asked what its machine counted, while it has one.
+    pub(crate) meter: Option<Arc<Meter>>,
 }
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, NodeError>>;
@@ -207,6 +210,20 @@ pub(crate) struct Running {
     pub(crate) berth: Berth,
     /// Keeps the snapshot in place whose memory the machine maps.
     pub(crate) pin: Option<Pin>,
+    meter: Arc<Meter>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        shared: &Shared,
+        vm: Arc<dyn Vm>,
+        link: Option<Link>,
+        berth: Berth,
+        pin: Option<Pin>,
+    ) -> Self {
+        let meter = Meter::new(&vm, &shared.total);
+        Self { vm, link, berth, pin, meter }
+    }
 }
 
 pub(crate) struct Driver {
@@ -222,7 +239,8 @@ pub(crate) struct Driver {
 pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, running: Option<Running>) -> Sandbox {
     let (requests, queue) = mpsc::channel(QUEUE_LENGTH);
     let link = running.as_ref().and_then(|running| running.link.clone());
-    let (state, watcher) = watch::channel(SandboxState { record: Arc::new(record.clone()), link });
+    let meter = running.as_ref().map(|running| Arc::clone(&running.meter));
+    let (state, watcher) = watch::channel(SandboxState { record: Arc::new(record.clone()), link, meter });
     let id = record.id.clone();
     let directory = shared.paths.sandbox(&id);
     let driver =
@@ -328,7 +346,8 @@ impl Driver {
             Phase::Running => self.running.as_ref().and_then(|running| running.link.clone()),
             _ => None,
         };
-        self.state.send_replace(SandboxState { record: Arc::new(self.record.clone()), link });
+        let meter = self.running.as_ref().map(|running| Arc::clone(&running.meter));
+        self.state.send_replace(SandboxState { record: Arc::new(self.record.clone()), link, meter });
     }
 
     async fn pause(&mut self) -> Result<(), NodeError> {
@@ -369,8 +388,11 @@ impl Driver {
         self.seal_volumes().await;
         self.enter(Phase::Deleting, Durability::Synced)?;
         if let Some(running) = self.running.take() {
+            running.meter.ask_last().await;
             running.vm.kill().await;
             self.give_up(running).await;
+            // Whoever still looks at it holds nothing of the machine.
+            self.publish();
         }
         remove_directory(&self.directory).map_err(NodeError::host("remove the sandbox's files"))?;
         self.shared.volumes.release(&self.record.id, &self.record.volumes);

@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod hibernation;
 mod identity;
 mod kept_machine;
+mod meter;
 mod name_servers;
 mod node;
 mod paths;
@@ -52,4 +53,4 @@ pub use volumes::{
 pub use workshop::{CopyItem, CopySettings, Entries, Listed, Workshop, WorkshopCommand, WorkshopPlan};
 
 pub use guest_link::tool::{CopyWhat, Mount as CommandMount};
-pub use machine::VOLUMES_MAX;
+pub use machine::{Counters, VOLUMES_MAX};

@@ -25,6 +25,7 @@ use crate::create::{self, NewSandbox};
 use crate::driver::Sandbox;
 use crate::error::{NodeError, OpenError};
 use crate::identity::random;
+use crate::meter::Total;
 use crate::paths::{BUILDS_STAGING, Paths, remove_directory};
 use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
@@ -105,6 +106,8 @@ pub(crate) struct Shared {
     pub(crate) archive: Option<Archive>,
     pub(crate) bakes: Turns<TemplateName>,
     pub(crate) boot_files: tokio::sync::Mutex<Option<BootFiles>>,
+    /// What machines have counted.
+    pub(crate) total: Arc<Total>,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     sandboxes: Mutex<HashMap<SandboxId, Sandbox>>,
@@ -225,6 +228,7 @@ impl Node {
             archive,
             bakes: Turns::default(),
             boot_files: tokio::sync::Mutex::default(),
+            total: Arc::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             sandboxes: Mutex::default(),

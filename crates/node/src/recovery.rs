@@ -158,7 +158,7 @@ async fn attach(
         tracing::warn!(sandbox.id = %record.id, %error, "the network of sandbox {} is not as it should be", record.id);
     }
     let berth = Berth { directory, slot, addresses, tap: None };
-    Ok(Running { vm, link, berth, pin })
+    Ok(Running::new(shared, vm, link, berth, pin))
 }
 
 /// A node killed in the middle of a save leaves the guest paused: it goes on. One that does not answer stays; the next request

@@ -54,5 +54,5 @@ async fn health(State(control): State<Control>) -> (StatusCode, Out<Health>) {
     responses((status = 200, content_type = "application/openmetrics-text", body = String)))]
 async fn prometheus(State(control): State<Control>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], control.prometheus())
+    ([(header::CONTENT_TYPE, kind)], control.prometheus().await)
 }

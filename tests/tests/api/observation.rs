@@ -1,6 +1,6 @@
 //! What can be seen from outside: logs, events, measurements, the server itself.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use serde_json::{Value, json};
 use tests::{in_api, wait};
@@ -64,6 +64,43 @@ fn a_sandbox_tells_what_happens_to_it() -> Result<()> {
         following.until(kind("sandbox.deleted")).await?;
         ensure!(following.next().await?.is_none(), "the stream goes on after the end");
         ensure!(lines.rest().await?.iter().all(|event| event.name == "line"));
+        Ok(())
+    })
+}
+
+/// What devices carried is told of a sandbox, and of all of them together. Asking wakes nobody, and what is gone stays counted.
+#[test]
+fn what_devices_carry_is_counted() -> Result<()> {
+    in_api(async |api| {
+        const BYTES: u64 = 2 << 20;
+        let total = async || {
+            let text = api.without_key().get("/metrics").await?.expect(200)?.text();
+            let line = text.lines().find(|line| line.starts_with("pandastack_disk_written_bytes_total "));
+            let number = line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+            number.with_context(|| format!("no such total: {text}"))
+        };
+        let before = total().await?;
+        let id = api.create().await?;
+        api.shell(&id, "dd if=/dev/zero of=/counted bs=1M count=2 oflag=direct 2>&1").await?;
+        let told = async || {
+            let metrics = api.get(&at(&id, "/metrics")).await?.expect(200)?.json()?;
+            Ok(metrics["devices"]["disk_written_bytes"].as_u64() >= Some(BYTES))
+        };
+        let patience = std::time::Duration::from_secs(60);
+        wait::until_async("the sandbox tells what it wrote", patience, told).await?;
+        let grown = async || Ok(total().await? >= before + BYTES);
+        wait::until_async("the total has it", patience, grown).await?;
+
+        api.shell(&id, "dd if=/dev/zero of=/counted bs=1M count=2 oflag=direct 2>&1").await?;
+        api.post_nothing(&at(&id, "/hibernate")).await?.expect(200)?;
+        let grown = async || Ok(total().await? >= before + 2 * BYTES);
+        wait::until_async("the total has what was written before it slept", patience, grown).await?;
+        api.get(&at(&id, "/metrics")).await?.failure(409)?;
+        let asleep = api.get(&at(&id, "")).await?.expect(200)?.json()?;
+        ensure!(asleep["status"] == "hibernated", "{asleep}");
+        api.remove(&id).await?;
+        let after = total().await?;
+        ensure!(after >= before + 2 * BYTES, "{before}, then {after}");
         Ok(())
     })
 }

@@ -24,6 +24,8 @@ pub(super) const LINK_SOCKET: &str = "link.sock";
 pub(super) const PAGES_SOCKET: &str = "pages.sock";
 /// Where it logs to.
 pub(super) const LOG: &str = "log";
+/// Where it writes what it counts.
+pub(super) const COUNTERS: &str = "counters";
 /// Saved devices, while they are read or written.
 pub(super) const DEVICES: &str = "devices";
 

@@ -14,12 +14,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::api::{Api, Method};
+use super::counters::Counting;
 use super::link::{self, Life};
 use super::log;
 use super::machine::{self, ROOT, WRITABLE, drive_path};
 use super::on_demand;
 use super::rates::RatedDevices;
 use super::room::{self, Room};
+use crate::counters::Counters;
 use crate::engine::{
     AttachError, ControlError, Exit, MemoryOrigin, OnDemand, Place, SaveTarget, Saved, StartError, Vm,
     VmRecord, VmState,
@@ -60,7 +62,9 @@ pub(super) struct FirecrackerVm {
     carriers: Mutex<JoinSet<()>>,
     /// What the process and the guest's console say, where that could be found.
     output: Option<Arc<Output>>,
-    /// Whoever listens to that and to the log.
+    /// What it has counted, where it says so.
+    counting: Option<Arc<Counting>>,
+    /// Whoever listens to all of that and to the log.
     _listeners: JoinSet<()>,
 }
 
@@ -120,6 +124,16 @@ impl FirecrackerVm {
             // One that an older version of this program started has none.
             Err(error) => tracing::debug!(%error, "machine {} has no log", place.name),
         }
+        let counting = match room.pipe(room::COUNTERS) {
+            Ok(pipe) => Some(Counting::new(pipe)),
+            Err(error) => {
+                tracing::debug!(%error, "machine {} does not tell what it counts", place.name);
+                None
+            }
+        };
+        if let Some(counting) = &counting {
+            listeners.spawn(Arc::clone(counting).listen());
+        }
         Self {
             api: Api::new(Arc::clone(&room), pages.is_some()),
             pages,
@@ -133,6 +147,7 @@ impl FirecrackerVm {
             process,
             room,
             output,
+            counting,
             _listeners: listeners,
         }
     }
@@ -317,6 +332,16 @@ impl Vm for FirecrackerVm {
                 self.state().await?;
                 Ok(captured)
             }
+        }
+    }
+
+    async fn counters(&self) -> Result<Option<Counters>, ControlError> {
+        let Some(counting) = &self.counting else { return Ok(None) };
+        let request = json!({ "action_type": "FlushMetrics" });
+        match self.api.put("count", "/actions", &request).await {
+            // It has written its line before it answers. Of one that has ended there is what it wrote by itself.
+            Ok(()) | Err(ControlError::Ended) => Ok(Some(counting.sums())),
+            Err(error) => Err(error),
         }
     }
 

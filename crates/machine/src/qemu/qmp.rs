@@ -39,7 +39,9 @@ pub(super) struct Qmp {
 struct Exchange {
     writer: tokio::net::unix::OwnedWriteHalf,
     answers: mpsc::Receiver<Value>,
-    /// A command went unanswered, so the next answer to arrive would be taken for another command's.
+    /// Number of the next command; its answer has it too, so that one that came too late is not taken for another's.
+    next: u64,
+    /// A command was sent in part, so nothing after it would be understood.
     out_of_step: bool,
 }
 
@@ -66,7 +68,7 @@ impl Qmp {
         let (sender, mut answers) = mpsc::channel(4);
         let reader = tokio::spawn(read_answers(BufReader::new(read), sender));
         let greeted = tokio::time::timeout(patience, answers.recv()).await;
-        let exchange = Mutex::new(Exchange { writer, answers, out_of_step: false });
+        let exchange = Mutex::new(Exchange { writer, answers, next: 0, out_of_step: false });
         let qmp = Self { exchange, reader, patience: ordinary };
         match greeted {
             Err(_) => {
@@ -122,16 +124,24 @@ impl Qmp {
         if exchange.out_of_step {
             return Err(ControlError::Unresponsive { command, seconds: 0 });
         }
-        let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
+        let number = exchange.next;
+        exchange.next += 1;
+        let mut line = json!({ "execute": command, "arguments": arguments, "id": number }).to_string();
         line.push('\n');
         let unresponsive = ControlError::Unresponsive { command, seconds: patience.as_secs() };
-        exchange.out_of_step = true;
         let conversation = async {
+            exchange.out_of_step = true;
             send(&exchange.writer, line.as_bytes(), file).await.map_err(|_| ControlError::Ended)?;
-            exchange.answers.recv().await.ok_or(ControlError::Ended)
+            exchange.out_of_step = false;
+            loop {
+                let answer = exchange.answers.recv().await.ok_or(ControlError::Ended)?;
+                // Whoever asked for any other did not wait for it.
+                if answer.get("id").and_then(Value::as_u64) == Some(number) {
+                    return Ok(answer);
+                }
+            }
         };
         let answer = tokio::time::timeout(patience, conversation).await.map_err(|_| unresponsive)??;
-        exchange.out_of_step = false;
         if let Some(error) = answer.get("error") {
             let reason = error.get("desc").and_then(Value::as_str).unwrap_or("no reason given");
             return Err(ControlError::Refused { command, reason: reason.chars().take(500).collect() });

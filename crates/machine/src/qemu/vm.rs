@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use super::command::{ROOT_NODE, volume_node};
+use super::counters;
 use super::postcopy;
 use super::qmp::{Qmp, connect_unix};
 use super::rates;
+use crate::counters::Counters;
 use crate::engine::{
     AttachError, ControlError, Exit, MemoryOrigin, OnDemand, Place, SaveTarget, Saved, StartError, Vm,
     VmRecord, VmState,
@@ -44,6 +46,8 @@ pub(super) struct QemuVm {
     pages: Option<Pages>,
     /// Its sockets' directory, held open: it may be renamed while the machine lives.
     directory: File,
+    /// What it had counted before this node took charge of it.
+    counted_before: Counters,
     /// What the process says; unknown for one that an earlier node process started.
     output: Option<Output>,
 }
@@ -71,7 +75,8 @@ pub(super) async fn control_new(
     match connected {
         Ok((directory, control)) => {
             let pages = memory.map(Pages::new);
-            Ok(QemuVm { process, control, pages, directory, output: Some(output) })
+            let counted_before = Counters::default();
+            Ok(QemuVm { process, control, pages, directory, counted_before, output: Some(output) })
         }
         Err(error) => {
             process.kill().await;
@@ -100,13 +105,21 @@ impl QemuVm {
         let control = Qmp::connect(&directory, CONTROL_SOCKET, Duration::ZERO, pages.is_some()).await?;
         // The node that started it may have had others.
         rates::set(&control, rates).await?;
-        Ok(Self { process, control, pages, directory, output: None })
+        let mut vm =
+            Self { process, control, pages, directory, counted_before: Counters::default(), output: None };
+        vm.counted_before = vm.counted().await?;
+        Ok(vm)
     }
 
     async fn status(&self) -> Result<String, ControlError> {
         let answer = self.control.run("query-status", json!({})).await?;
         let status = answer.get("status").and_then(Value::as_str);
         status.map(str::to_owned).ok_or(ControlError::Garbled { command: "query-status" })
+    }
+
+    async fn counted(&self) -> Result<Counters, ControlError> {
+        let command = "query-blockstats";
+        counters::parse(&self.control.run(command, json!({})).await?).ok_or(ControlError::Garbled { command })
     }
 
     /// The file behind a disk has this size already: what counts is that the device tells the guest.
@@ -163,6 +176,10 @@ impl Vm for QemuVm {
         let captured = tokio::task::block_in_place(|| capture(&self.process, self.pages.as_ref(), &memory))?;
         devices.await?;
         Ok(captured)
+    }
+
+    async fn counters(&self) -> Result<Option<Counters>, ControlError> {
+        Ok(Some(self.counted().await?.minus(self.counted_before)))
     }
 
     async fn connect_link(&self) -> Result<UnixStream, ControlError> {

@@ -38,7 +38,7 @@ impl Driver {
         self.enter(Phase::Starting, Durability::Synced)?;
         match self.boot(&files, &mut berth).await {
             Ok((vm, link)) => {
-                self.running = Some(Running { vm, link: Some(link), berth, pin: None });
+                self.running = Some(Running::new(&self.shared, vm, Some(link), berth, None));
                 self.record.died = None;
                 self.enter(Phase::Running, Durability::Unsynced)
             }

@@ -34,6 +34,7 @@ impl Driver {
     pub(super) async fn machine_ended(&mut self, reason: String) {
         tracing::warn!(sandbox.id = %self.record.id, "the machine of sandbox {} ended: {reason}", self.record.id);
         if let Some(running) = self.running.take() {
+            running.meter.ask_last().await;
             self.give_up(running).await;
         }
         self.record.died = Some(reason);
@@ -52,9 +53,10 @@ impl Driver {
 
     /// Ends a machine whose memory is saved. Its network goes in the background: nobody has to wait for that.
     pub(super) async fn end_saved(&self, running: Running) {
-        let Running { vm, berth, pin, link } = running;
+        let Running { vm, berth, pin, link, meter } = running;
         let _in_background = self.shared.network.release(berth.slot);
         drop(link);
+        meter.ask_last().await;
         vm.kill().await;
         drop(pin);
         self.shared.snapshots.collect();

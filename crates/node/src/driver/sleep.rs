@@ -179,7 +179,7 @@ impl Driver {
         match restore::enliven(vm, &self.record.id, identity, patience).await {
             Ok(LiveMachine { vm, link }) => {
                 let slot = berth.slot;
-                self.running = Some(Running { vm, link: Some(link), berth, pin: None });
+                self.running = Some(Running::new(&self.shared, vm, Some(link), berth, None));
                 self.record.memory = MemoryBase::Own(image.memory);
                 self.enter(Phase::Running, Durability::Unsynced)?;
                 hibernation::remove_leftovers(&self.directory, self.record.own_memory())
