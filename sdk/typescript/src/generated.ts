@@ -273,6 +273,49 @@ export interface CreatedToken {
   readonly token: string;
 }
 
+/**
+ * What a machine's devices have carried since it was started or woken; a server that was restarted begins anew. What the host's engine
+ * does not count is absent.
+ */
+export interface DeviceMetrics {
+  /** What was read from the root disk and volumes. */
+  readonly diskReadBytes: number;
+  /** @deprecated Use `diskReadBytes`. */
+  readonly disk_read_bytes: number;
+  /** Requests that read. */
+  readonly diskReads: number;
+  /** @deprecated Use `diskReads`. */
+  readonly disk_reads: number;
+  /** How often a disk waited because of the host's limit on its rate. */
+  readonly diskThrottled?: number;
+  /** @deprecated Use `diskThrottled`. */
+  readonly disk_throttled?: number;
+  /** Requests that wrote. */
+  readonly diskWrites: number;
+  /** @deprecated Use `diskWrites`. */
+  readonly disk_writes: number;
+  /** What was written to them. */
+  readonly diskWrittenBytes: number;
+  /** @deprecated Use `diskWrittenBytes`. */
+  readonly disk_written_bytes: number;
+  /** Memory that the guest freed and the host was given back. What is given back twice counts twice. */
+  readonly memoryGivenBackBytes?: number;
+  /** @deprecated Use `memoryGivenBackBytes`. */
+  readonly memory_given_back_bytes?: number;
+  /** What the network card received. */
+  readonly networkReceivedBytes?: number;
+  /** @deprecated Use `networkReceivedBytes`. */
+  readonly network_received_bytes?: number;
+  /** What it sent. */
+  readonly networkSentBytes?: number;
+  /** @deprecated Use `networkSentBytes`. */
+  readonly network_sent_bytes?: number;
+  /** How often it waited because of the host's limit on its rate. */
+  readonly networkThrottled?: number;
+  /** @deprecated Use `networkThrottled`. */
+  readonly network_throttled?: number;
+}
+
 /** A directory. */
 export interface DirectoryListing {
   /** What is in it, by name. */
@@ -770,6 +813,7 @@ export interface SandboxInfo {
 
 /** What a sandbox's machine costs its host, and what its guest sees. */
 export interface SandboxMetrics {
+  readonly devices?: DeviceMetrics;
   readonly guest?: GuestMetrics;
   /** CPU it has used since, as a share of one core. */
   readonly hostCpuPercent: number;

@@ -106,6 +106,7 @@ export type {
   ContextInfo,
   CreatedToken,
   CreateTimings,
+  DeviceMetrics,
   FileInfo,
   FileWritten,
   ForkFailure,

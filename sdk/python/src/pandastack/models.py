@@ -297,6 +297,23 @@ class GuestMetrics(Model):
 
 
 @dataclass(frozen=True)
+class DeviceMetrics(Model):
+    """What a machine's devices have carried since it was started or woken. What the host's engine does not count is ``None``."""
+
+    disk_read_bytes: int = 0
+    disk_written_bytes: int = 0
+    disk_reads: int = 0
+    disk_writes: int = 0
+    #: How often a disk waited because of the host's limit on its rate.
+    disk_throttled: Optional[int] = None
+    network_received_bytes: Optional[int] = None
+    network_sent_bytes: Optional[int] = None
+    network_throttled: Optional[int] = None
+    #: Memory that the guest freed and the host was given back.
+    memory_given_back_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class SandboxMetrics(Model):
     """What a sandbox's machine costs its host, and what its guest sees."""
 
@@ -307,7 +324,8 @@ class SandboxMetrics(Model):
     host_vsz_bytes: int = 0
     threads: int = 0
     guest: Optional[GuestMetrics] = None
-    _nested: ClassVar[dict[str, type[Model]]] = {"guest": GuestMetrics}
+    devices: Optional[DeviceMetrics] = None
+    _nested: ClassVar[dict[str, type[Model]]] = {"guest": GuestMetrics, "devices": DeviceMetrics}
 
 
 @dataclass(frozen=True)
