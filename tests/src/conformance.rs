@@ -2,6 +2,7 @@
 //!
 //! Cases know nothing of any engine: they boot, save, restore and kill through the trait and look at the processes from outside.
 
+mod balloon;
 mod counters;
 mod huge_pages;
 mod jail;
@@ -28,6 +29,7 @@ use machine::{
 };
 use storage::{DataDir, Pool, PoolConfig, PoolSize, clone_file};
 
+pub use balloon::a_balloon_gives_back_what_is_freed;
 pub use counters::a_machine_counts_what_its_disks_carry;
 pub use huge_pages::a_machine_with_huge_pages_is_saved_and_restored;
 pub use jail::{a_machine_process_is_jailed, the_base_memory_cannot_be_written};

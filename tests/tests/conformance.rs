@@ -30,6 +30,7 @@ cases![
     a_machine_process_is_held_to_its_share,
     a_disk_keeps_its_rate,
     a_machine_counts_what_its_disks_carry,
+    a_balloon_gives_back_what_is_freed,
     the_base_memory_cannot_be_written,
     an_end_is_told,
     a_discarded_machine_leaves_nothing,

@@ -6,6 +6,7 @@
 //!
 //! What fails here is said on the console, and the machine stops: a guest without a link is of no use.
 
+mod bus;
 mod console;
 mod link;
 mod module;

@@ -17,7 +17,7 @@ use crate::store::{Built, ImageStore, Kind, Reuse, Staging, Wanted};
 
 const FILE: &str = "initramfs.cpio";
 /// Changes when the archive is put together in another way, so that old ones are made anew.
-const BUILDER_VERSION: &str = "initramfs-1";
+const BUILDER_VERSION: &str = "initramfs-2";
 /// Where the guest program finds what to load: one absolute path per line, in order.
 const MODULE_LIST: &str = "modules.list";
 

@@ -22,9 +22,17 @@ const DEPTH_MAX: usize = 16;
 const REQUIRED: [&str; 5] = ["virtio_mmio", "virtio_blk", "virtio_net", "virtio_console", "ext4"];
 
 /// Loaded too where the kernel has them: entropy, raw sockets, closing stale connections after a restore, file
-/// systems that users mount, and the link that Firecracker offers.
-const OPTIONAL: [&str; 7] =
-    ["virtio_rng", "af_packet", "inet_diag", "tcp_diag", "overlay", "fuse", "vmw_vsock_virtio_transport"];
+/// systems that users mount, and what only Firecracker offers: its link, and a balloon to give memory back by.
+const OPTIONAL: [&str; 8] = [
+    "virtio_rng",
+    "af_packet",
+    "inet_diag",
+    "tcp_diag",
+    "overlay",
+    "fuse",
+    "vmw_vsock_virtio_transport",
+    "virtio_balloon",
+];
 
 /// Why the modules of a kernel could not be put together.
 #[derive(Debug, thiserror::Error)]

@@ -53,6 +53,11 @@ pub trait Engine: Send + Sync + 'static {
     fn takes_memory_on_demand(&self) -> bool {
         false
     }
+
+    /// Whether the host gets back what a restored machine's guest frees.
+    fn gives_memory_back(&self) -> bool {
+        false
+    }
 }
 
 /// A machine process that waits for its guest. Dropping it ends the process.

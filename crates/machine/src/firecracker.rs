@@ -325,4 +325,8 @@ impl Engine for FirecrackerEngine {
     fn takes_memory_on_demand(&self) -> bool {
         self.fault_device.is_some()
     }
+
+    fn gives_memory_back(&self) -> bool {
+        true
+    }
 }

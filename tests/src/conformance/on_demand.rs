@@ -118,7 +118,7 @@ impl Fixture {
     }
 
     /// Says so where there is nothing to try.
-    fn takes_memory_on_demand(&self) -> bool {
+    pub(super) fn takes_memory_on_demand(&self) -> bool {
         let taken = self.engine.takes_memory_on_demand();
         if !taken {
             eprintln!("SKIPPED: the engine of this host takes no memory on demand");

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::bus;
 use super::root::{await_path, await_some};
 use crate::agent::LinkEnd;
 use crate::kernel::check;
@@ -20,26 +21,15 @@ const PORT: libc::c_uint = 1024;
 /// Connections that wait while one is served.
 const WAITING_MAX: libc::c_int = 16;
 
-/// What the bus says about a virtio socket.
-const SOCKET_KIND: &str = "0x0013";
-
 /// Waits for the device and opens it.
 pub(super) fn open() -> io::Result<LinkEnd> {
-    if is_of_connections() {
+    if bus::has(bus::SOCKET) {
         return listen().map(LinkEnd::Listener);
     }
     let device = await_some(find)?;
     await_path(&device)?;
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(device)?;
     Ok(LinkEnd::Stream(OwnedFd::from(file)))
-}
-
-/// Whether the machine has a virtio socket. To be asked when the driver of the bus is there.
-pub(super) fn is_of_connections() -> bool {
-    let Ok(devices) = fs::read_dir("/sys/bus/virtio/devices") else { return false };
-    devices.flatten().any(|device| {
-        fs::read_to_string(device.path().join("device")).is_ok_and(|kind| kind.trim_end() == SOCKET_KIND)
-    })
 }
 
 fn listen() -> io::Result<OwnedFd> {

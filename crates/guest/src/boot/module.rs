@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::{console, link};
+use super::{bus, console};
 use crate::kernel::check_long;
 use crate::system::disks;
 
@@ -14,8 +14,9 @@ const LIST: &str = "/modules.list";
 /// The driver of disks, which is told which ones to take.
 const DISKS: &str = "/virtio_blk.ko";
 
-/// Part of the names of drivers that only a link of connections needs. They come after that of the bus.
-const CONNECTIONS: &str = "vsock";
+/// Drivers that only some machines need, by part of their names: loading them would be for nothing in those without the device. They come
+/// after that of the bus.
+const NEEDED_BY: [(&str, &str); 2] = [("vsock", bus::SOCKET), ("/virtio_balloon.ko", bus::BALLOON)];
 
 /// Loads them all. One that fails is said so and skipped: the next step tells whether it was needed.
 pub(super) fn load_all() -> io::Result<()> {
@@ -24,7 +25,7 @@ pub(super) fn load_all() -> io::Result<()> {
         other => other?,
     };
     for path in list.lines().filter(|line| !line.is_empty()) {
-        if path.contains(CONNECTIONS) && !link::is_of_connections() {
+        if NEEDED_BY.iter().any(|(name, device)| path.contains(name) && !bus::has(device)) {
             continue;
         }
         let loaded = if path.ends_with(DISKS) { disks::load_driver(|| load(path)) } else { load(path) };

@@ -96,6 +96,8 @@ pub(crate) fn parse(line: &[u8]) -> Option<Counters> {
         numbers.fold(0, u64::saturating_add)
     };
     let (disks, cards) = (|field| sum("block_", field), |field| sum("net_", field));
+    let given_back = line.get("balloon").and_then(|balloon| balloon.get("free_page_report_freed")?.as_u64());
+    let given_back = given_back.unwrap_or(0);
     Some(Counters {
         disk_read_bytes: disks("read_bytes"),
         disk_written_bytes: disks("write_bytes"),
@@ -107,7 +109,7 @@ pub(crate) fn parse(line: &[u8]) -> Option<Counters> {
         network_throttled: Some(
             cards("rx_rate_limiter_throttled").saturating_add(cards("tx_rate_limiter_throttled")),
         ),
-        given_back_bytes: None,
+        given_back_bytes: Some(given_back),
     })
 }
 
@@ -144,7 +146,7 @@ mod tests {
     const LINE: &str = r#"{"utc_timestamp_ms":1,"block_root":{"read_bytes":4096,"write_bytes":512,"read_count":2,"write_count":1,
         "rate_limiter_throttled_events":3},"block_write0":{"read_bytes":1},"block":{"read_bytes":4097},
         "net_net":{"rx_bytes_count":10,"tx_bytes_count":20,"rx_rate_limiter_throttled":1,"tx_rate_limiter_throttled":2},
-        "net":{"rx_bytes_count":10},"vcpu":{"failures":0}}"#;
+        "net":{"rx_bytes_count":10},"balloon":{"free_page_report_freed":2097152},"vcpu":{"failures":0}}"#;
 
     fn line() -> String {
         LINE.replace('\n', "")
@@ -162,7 +164,7 @@ mod tests {
             network_received_bytes: Some(10),
             network_sent_bytes: Some(20),
             network_throttled: Some(3),
-            given_back_bytes: None,
+            given_back_bytes: Some(2 << 20),
         };
         assert_eq!(found, expected);
     }

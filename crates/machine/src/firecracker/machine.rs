@@ -10,7 +10,7 @@ use crate::engine::{DriveMode, VOLUMES_MAX, VolumeDrive};
 use crate::huge_pages::HugePages;
 
 /// Version of the machine below; snapshots of another one are refused.
-const MACHINE: &str = "firecracker-1";
+const MACHINE: &str = "firecracker-2";
 /// Context id of every guest; each has a host of its own to talk to.
 const GUEST_CID: u32 = 3;
 /// Address of the network card until the guest is given its own.
@@ -104,8 +104,19 @@ pub(super) fn requests(
     let link = json!({ "guest_cid": GUEST_CID, "uds_path": drive_path(room::LINK_SOCKET) });
     requests.push(("/vsock".to_owned(), link));
     requests.push(("/entropy".to_owned(), json!({})));
+    requests.push(("/balloon".to_owned(), balloon()));
     requests.push(("/actions".to_owned(), json!({ "action_type": "InstanceStart" })));
     requests
+}
+
+/// A balloon that is never filled. By it the guest tells which memory it has freed, in pieces of 2 MiB and more, two seconds later.
+fn balloon() -> Value {
+    json!({
+        "amount_mib": 0,
+        "deflate_on_oom": true,
+        "stats_polling_interval_s": 0,
+        "free_page_reporting": true,
+    })
 }
 
 /// The kernel's own arguments. What a sandbox has no use for is off, as in QEMU's machine. The last one tells the guest that disks

@@ -264,6 +264,9 @@ impl FirecrackerVm {
             "snapshot_path": drive_path(room::DEVICES),
             "mem_file_path": "/memory",
         });
+        // What the guest asked of its devices before it stood still is done once its Firecracker has answered anything at all since:
+        // otherwise a queue could be served between the saved devices and the saved memory.
+        self.state().await?;
         self.rate_if_limited(Rates::default()).await?;
         let saved = self
             .api
