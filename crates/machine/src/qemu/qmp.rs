@@ -137,7 +137,7 @@ impl Qmp {
                 let answer = exchange.answers.recv().await.ok_or(ControlError::Ended)?;
                 // Whoever asked for any other did not wait for it.
                 if answer.get("id").and_then(Value::as_u64) == Some(number) {
-                    return Ok(answer);
+                    return Ok::<_, ControlError>(answer);
                 }
             }
         };
