@@ -1,5 +1,6 @@
 //! The link to a guest: commands, terminals, processes, files, ports, load, shutdown.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,9 +12,10 @@ use guest_link::message::{
     WriteMode, WriteSpec,
 };
 use guest_link::{GuestPath, message::Owner};
+use machine::Rates;
 use sha2::{Digest, Sha256};
 use tests::guest::{OUTPUT_MAX, path, shell};
-use tests::{in_lab, wait};
+use tests::{Guest, Lab, LabSettings, engine, in_lab, run, wait};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long anything small may take in an emulated guest.
@@ -436,6 +438,51 @@ fn ports_connections_and_load_are_told() -> Result<()> {
         ensure!(metrics.memory.available <= metrics.memory.total && metrics.disk.used < metrics.disk.total);
         ensure!(metrics.tasks > 0);
         Ok(())
+    })
+}
+
+/// What a guest may send in a second; it sends several times that.
+const SENT_PER_SECOND: u64 = 256 << 10;
+const SENT: u64 = 2 << 20;
+
+/// Sends to the gateway, which drops it; returns how often the network card had to wait for it.
+async fn send_much(guest: &Guest) -> Result<u64> {
+    let program = format!(
+        "import _socket as s\n\
+         gateway=[l.split()[2] for l in open('/proc/net/route') if l.split()[1]=='00000000'][0]\n\
+         address='.'.join(str(b) for b in reversed(bytes.fromhex(gateway)))\n\
+         u=s.socket(s.AF_INET,s.SOCK_DGRAM)\n\
+         for _ in range({}): u.sendto(bytes(1400),(address,9))\n",
+        SENT / 1400
+    );
+    let link = guest.link().await?;
+    let output = link.exec(ProcessSpec::argv(["/usr/bin/python3", "-c", &program]), b"", OUTPUT_MAX).await?;
+    ensure!(output.exit.status == ExitStatus::Code(0), "{}", text(&output.stderr));
+    let counters = guest.counters().await.context("the machine does not say what it counted")?;
+    let sent = counters.network_sent_bytes.context("it does not count what it sends")?;
+    eprintln!("{counters:?}");
+    // What the guest's kernel keeps for later is sent after the program has ended.
+    ensure!(sent > SENT / 4, "only {sent} bytes were sent");
+    counters.network_throttled.context("it does not count how often it waits")
+}
+
+#[test]
+fn what_a_guest_sends_keeps_to_its_rate() -> Result<()> {
+    run(async || {
+        if engine::engine()?.fingerprint().engine != "firecracker" {
+            eprintln!("SKIPPED: only Firecracker limits what a guest sends");
+            return Ok(());
+        }
+        let lab = Lab::open(LabSettings::new("networkrate")).await?;
+        let guest = lab.create().await?;
+        ensure!(send_much(&guest).await? == 0, "it had to wait without a limit");
+        guest.remove().await?;
+        let rates = Rates { network_bytes: NonZeroU64::new(SENT_PER_SECOND), ..Rates::default() };
+        let lab = lab.close().await.open_with(engine::with_rates(rates)?).await?;
+        let guest = lab.create().await?;
+        ensure!(send_much(&guest).await? > 0, "it never had to wait");
+        guest.remove().await?;
+        lab.remove().await
     })
 }
 
