@@ -13,6 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::{Answer, Failed};
+use crate::body;
 use crate::extract::{Path, Query};
 use crate::logs::wants;
 use crate::sse::stream_events;
@@ -66,10 +67,7 @@ async fn build(
 }
 
 async fn receive_pairs(upload: &mut Upload, request: Request) -> Answer<()> {
-    let bytes = axum::body::to_bytes(request.into_body(), FORM_BYTES_MAX).await.map_err(|_| {
-        let message = format!("the form is larger than {FORM_BYTES_MAX} bytes, or was cut off");
-        ControlError::new(Kind::TooLarge, message)
-    })?;
+    let bytes = body::read(request.into_body(), FORM_BYTES_MAX).await?;
     let pairs: Vec<(String, String)> = serde_urlencoded::from_bytes(&bytes)
         .map_err(|error| ControlError::invalid(format!("the form makes no sense: {error}")))?;
     for (name, value) in pairs {

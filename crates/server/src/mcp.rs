@@ -14,16 +14,16 @@ mod tool;
 mod workspace_tools;
 
 use axum::Extension;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use control::{Caller, Control, ControlError, Kind};
+use control::{Caller, Control, ControlError};
 use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
+use crate::body;
 use crate::extract::Path;
 use crate::mcp::message::{Call, INVALID_PARAMS, Message, SERVER_BUSY, UNKNOWN_METHOD, failed, succeeded};
 use crate::mcp::tool::{Tool, ToolCall};
@@ -115,11 +115,7 @@ async fn sandbox(
 }
 
 async fn read(request: Request) -> Result<Message, ControlError> {
-    let bytes = to_bytes(request.into_body(), MESSAGE_BYTES_MAX).await.map_err(|_| {
-        let message = format!("the body is larger than {MESSAGE_BYTES_MAX} bytes, or was cut off");
-        ControlError::new(Kind::TooLarge, message)
-    })?;
-    Ok(Message::parse(&bytes))
+    Ok(Message::parse(&body::read(request.into_body(), MESSAGE_BYTES_MAX).await?))
 }
 
 fn introduction(version: &str, name: &str, instructions: &str) -> Value {

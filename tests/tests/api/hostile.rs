@@ -87,6 +87,10 @@ fn bodies_that_make_no_sense_are_refused() -> Result<()> {
                 harmless(api, &format!("{method} {path} {shown}"), &answer)?;
             }
         }
+        // Whoever sends far too much is still sending when that is clear, and hears why all the same.
+        let much = vec![b'x'; 40 << 20];
+        let answer = api.bytes(Method::POST, &at(&id, "/exec"), "application/json", much).await?;
+        answer.expect(413)?;
         for path in [at(&id, "/exec"), at(&id, "/exec/stream")] {
             let half = api.bytes(Method::POST, &path, "application/json", "{\"cmd\":\"\\ud800\"}").await?;
             harmless(api, "half a character", &half)?;
