@@ -60,6 +60,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/guides/hosts.md", "pandastack doctor", "tries the host, which the server of the test uses"),
     ("docs/guides/hosts.md", "pandastack serve", "needs a kernel of one's own"),
     ("docs/guides/hosts.md", "pandastack setup", "downloads; tests/setup does that from a server of its own"),
+    ("docs/guides/hosts.md", "sysctl -w vm.nr_hugepages", "takes memory of the host for good"),
     ("docs/guides/networking.md", "pandastack serve", "opens a network of the host"),
     ("docs/guides/networking.md", "id=$(pandastack sandbox create --network all", "needs an uplink"),
     ("docs/guides/previews.md", "pandastack serve", "needs a domain"),
