@@ -25,6 +25,13 @@ impl Aside {
             let aside = Self { before: read("nr_hugepages")?, count };
             let wanted = bytes.div_ceil(PAGE_BYTES);
             aside.write(aside.before + wanted)?;
+            if read("free_hugepages")? < wanted {
+                // What the host remembers of files lies everywhere.
+                rustix::fs::sync();
+                fs::write("/proc/sys/vm/drop_caches", "1").context("drop what is remembered of files")?;
+                fs::write("/proc/sys/vm/compact_memory", "1").context("move memory together")?;
+                aside.write(aside.before + wanted)?;
+            }
             let free = read("free_hugepages")?;
             ensure!(free >= wanted, "this host sets {free} huge pages aside, not {wanted}");
             Ok(aside)
