@@ -139,4 +139,8 @@ impl Engine for Upgraded {
     fn takes_memory_on_demand(&self) -> bool {
         self.takes_memory_on_demand
     }
+
+    fn gives_memory_back(&self) -> bool {
+        self.engine.gives_memory_back()
+    }
 }

@@ -9,7 +9,7 @@ use domain::EngineFingerprint;
 use node::{BakeProgress, BakeStage, CreateFrom, CreateRequest, NodeError};
 use tests::base::template;
 use tests::engine::{Upgraded, engine};
-use tests::{Guest, Lab, LabSettings, census, run, wait};
+use tests::{Guest, Lab, LabSettings, census, in_lab, run, wait};
 
 /// A lab whose template no longer fits its engine: everything to bake it anew is there.
 async fn outdated_lab(name: &'static str) -> Result<Lab> {
@@ -144,5 +144,22 @@ fn machines_are_kept_ready_and_dead_ones_replaced() -> Result<()> {
         let census = census::Census::take(&data_dir)?;
         ensure!(census.machines == 0 && census.namespaces == 0 && census.waiting.is_empty(), "{census:?}");
         lab.remove()
+    })
+}
+
+#[test]
+fn what_a_template_has_free_was_given_back_before_it_was_kept() -> Result<()> {
+    in_lab(async |lab| {
+        if !engine()?.gives_memory_back() {
+            eprintln!("SKIPPED: guests of this engine give no memory back");
+            return Ok(());
+        }
+        let guest = lab.create().await?;
+        // A kernel gives back every two seconds. What a template had left, all sandboxes made from it would have to.
+        guest.shell("sleep 5").await?;
+        let counters = guest.counters().await.context("the machine does not say what it counted")?;
+        let given = counters.given_back_bytes.context("it does not count what is given back")?;
+        ensure!(given < 32 << 20, "a guest that did nothing gave back {given} bytes");
+        guest.remove().await
     })
 }

@@ -264,6 +264,9 @@ impl Bake<'_> {
         stages(BakeStage::Saving);
         link.sync().await.map_err(NodeError::guest("flush its file systems"))?;
         silence(&link, Flush::FileSystems).await?;
+        if self.shared.engine.gives_memory_back() {
+            settle::give_back(vm).await?;
+        }
         settle::settle(vm.record().process.pid).await?;
         vm.pause().await?;
         let devices = save::create_devices(&targets.devices)?;
