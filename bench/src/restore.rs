@@ -50,6 +50,18 @@ pub(crate) async fn sequential(
     let summary = confirmed.tell(&format!("{name}: identity confirmed"));
     first_output.tell(&format!("{name}: first command's output"));
     second_output.tell("    the next command on the same sandbox");
+    tell_phases(&phases);
+    let floor_p50 = floor.spawned.summary().p50;
+    against("p50 / floor p50", summary.p50 / floor_p50, 1.5);
+    against("p99 / p50", summary.p99 / summary.p50, 3.0);
+    Ok(json!({
+        "floor": floor, "confirmed": confirmed, "first_output": first_output, "second_output": second_output, "phases": phases,
+        "p50_over_floor": summary.p50 / floor_p50, "p99_over_p50": summary.p99 / summary.p50,
+    }))
+}
+
+/// Says where the time of restores went.
+pub(crate) fn tell_phases(phases: &[node::RestoreTimings]) {
     let average = |pick: fn(&node::RestoreTimings) -> f64| {
         phases.iter().map(pick).sum::<f64>() / phases.len().max(1) as f64
     };
@@ -59,13 +71,6 @@ pub(crate) async fn sequential(
     say(&format!(
         "    on average: prepare {prepare:.1}, load {load:.1}, confirm {confirm:.1} ms; {ready} were waiting"
     ));
-    let floor_p50 = floor.spawned.summary().p50;
-    against("p50 / floor p50", summary.p50 / floor_p50, 1.5);
-    against("p99 / p50", summary.p99 / summary.p50, 3.0);
-    Ok(json!({
-        "floor": floor, "confirmed": confirmed, "first_output": first_output, "second_output": second_output, "phases": phases,
-        "p50_over_floor": summary.p50 / floor_p50, "p99_over_p50": summary.p99 / summary.p50,
-    }))
 }
 
 /// Many restores started at the same moment.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::floor::against;
 use crate::fork::DIRTY_MIB;
 use crate::guest::{dirty, run};
+use crate::restore::tell_phases;
 use crate::samples::{Samples, say};
 use crate::setup::Bench;
 
@@ -16,10 +17,11 @@ pub(crate) async fn measure(bench: &Bench, rounds: usize) -> anyhow::Result<Valu
     let (mut written, mut hibernated, mut woken) =
         (Samples::default(), Samples::default(), Samples::default());
     let mut restored = Samples::default();
-    let mut phases = Vec::new();
+    let (mut phases, mut creating, mut waking) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let started = Instant::now();
-        let (sandbox, _) = bench.create().await?;
+        let (sandbox, timings) = bench.create().await?;
+        creating.push(timings);
         restored.add(Ok::<_, anyhow::Error>(started.elapsed().as_secs_f64() * 1e3));
         dirty(&sandbox, DIRTY_MIB).await?;
         let started = Instant::now();
@@ -29,7 +31,10 @@ pub(crate) async fn measure(bench: &Bench, rounds: usize) -> anyhow::Result<Valu
         written.add(write_once(bench, timings.changed_bytes));
         let started = Instant::now();
         let awake = sandbox.wake().await;
-        woken.add(awake.map(|()| started.elapsed().as_secs_f64() * 1e3));
+        woken.add(awake.map(|timings| {
+            waking.push(timings);
+            started.elapsed().as_secs_f64() * 1e3
+        }));
         run(&sandbox, &["/bin/echo", "hi"]).await?;
         sandbox.delete().await?;
     }
@@ -39,16 +44,19 @@ pub(crate) async fn measure(bench: &Bench, rounds: usize) -> anyhow::Result<Valu
         phases.iter().map(pick).sum::<f64>() / phases.len().max(1) as f64
     };
     say(&format!(
-        "    on average: before the pause {:.1}, copy {:.1} ms",
+        "    on average: before the pause {:.1}, copy {:.1}, commit {:.1} ms",
         average(|timings| timings.before_ms),
-        average(|timings| timings.copy_ms)
+        average(|timings| timings.copy_ms),
+        average(|timings| timings.commit_ms)
     ));
     let wake = woken.tell("wake: identity confirmed");
+    tell_phases(&waking);
     let restore = restored.tell("create: identity confirmed");
+    tell_phases(&creating);
     against("hibernate / write", hibernate.p50 / write.p50, 2.0);
     against("wake / create", wake.p50 / restore.p50, 1.0);
     Ok(json!({
-        "written": written, "hibernated": hibernated, "woken": woken, "restored": restored, "phases": phases,
+        "written": written, "hibernated": hibernated, "woken": woken, "restored": restored, "phases": phases, "waking": waking, "creating": creating,
         "hibernate_over_write": hibernate.p50 / write.p50, "wake_over_restore": wake.p50 / restore.p50,
     }))
 }

@@ -111,7 +111,7 @@ enum Ask {
 /// Asks, and tells whether the answer is one a caller can make sense of.
 async fn ask(lab: &Lab, sandbox: &node::Sandbox, ask: Ask) -> Result<Result<Vec<Guest>, NodeError>> {
     let answer = match ask {
-        Ask::Wake => sandbox.wake().await.map(|()| Vec::new()),
+        Ask::Wake => sandbox.wake().await.map(|_| Vec::new()),
         Ask::Hibernate => sandbox.hibernate().await.map(|_| Vec::new()),
         Ask::Pause => sandbox.pause().await.map(|()| Vec::new()),
         Ask::Resume => sandbox.resume().await.map(|()| Vec::new()),

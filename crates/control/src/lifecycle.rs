@@ -99,7 +99,7 @@ impl Control {
             return Ok(());
         }
         let started = std::time::Instant::now();
-        traced(operation!("sandbox.wake", row), async { Ok(sandbox.wake().await?) }).await?;
+        traced(operation!("sandbox.wake", row), async { Ok(sandbox.wake().await.map(drop)?) }).await?;
         self.measurements().woken(started.elapsed());
         self.happened(&row.tenant, &row.id, "sandbox.woken", None).await;
         Ok(())

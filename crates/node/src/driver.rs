@@ -23,6 +23,7 @@ use crate::meter::Meter;
 use crate::node::Shared;
 use crate::paths::remove_directory;
 use crate::record::{MemoryBase, SandboxRecord};
+use crate::restore::RestoreTimings;
 use crate::save::{MemorySource, SaveTimings, silence};
 use crate::snapshots::{DISK, Pin, Purpose};
 
@@ -65,7 +66,7 @@ pub(crate) enum Message {
     Pause(Reply<()>),
     Resume(Reply<()>),
     Hibernate(Reply<SaveTimings>),
-    Wake(Reply<()>),
+    Wake(Reply<RestoreTimings>),
     StartCold(Reply<()>),
     Delete(Reply<()>),
     Snapshot(Purpose, SnapshotId, Reply<(Pin, SaveTimings)>),
@@ -114,8 +115,8 @@ impl Sandbox {
         self.ask(Message::Hibernate).await
     }
 
-    /// Brings it back from hibernation, or from a pause.
-    pub async fn wake(&self) -> Result<(), NodeError> {
+    /// Brings it back from hibernation, or from a pause. Says where the time went, which is nowhere if nothing was restored.
+    pub async fn wake(&self) -> Result<RestoreTimings, NodeError> {
         self.ask(Message::Wake).await
     }
 

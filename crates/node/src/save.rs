@@ -35,6 +35,8 @@ pub struct SaveTimings {
     pub paused_ms: f64,
     /// The part of it spent on memory and devices.
     pub copy_ms: f64,
+    /// What was left to do afterwards: sums, and writing down that it is there.
+    pub commit_ms: f64,
     /// Bytes of memory that had changed.
     pub changed_bytes: u64,
 }

@@ -136,7 +136,7 @@ async fn step(node: &Node, dice: &mut Dice) -> Result<()> {
     say(&json!({ "begin": name, "id": id }));
     let outcome = match name {
         "hibernate" => sandbox.hibernate().await.map(drop),
-        "wake" => sandbox.wake().await,
+        "wake" => sandbox.wake().await.map(drop),
         "pause" => sandbox.pause().await,
         "resume" => sandbox.resume().await,
         "delete" => sandbox.delete().await,

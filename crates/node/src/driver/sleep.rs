@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Instant;
 
 use domain::lifecycle::{Phase, Request, Verdict};
 use guest_link::client::Flush;
 use guest_link::message::NetworkPast;
 use storage::Durability;
+use tracing::info_span;
 
 use super::{Driver, Running};
 use crate::berth::Berth;
@@ -14,8 +16,9 @@ use crate::error::NodeError;
 use crate::hibernation::{self, Image};
 use crate::identity::{Who, identity};
 use crate::record::MemoryBase;
-use crate::restore::{self, LiveMachine};
+use crate::restore::{self, LiveMachine, RestoreTimings, milliseconds};
 use crate::save::{self, Afterwards, SaveTimings, Subject, Targets};
+use crate::step::Step;
 
 impl Driver {
     pub(super) async fn hibernate(&mut self) -> Result<SaveTimings, NodeError> {
@@ -63,9 +66,10 @@ impl Driver {
             memory: &memory,
             disk: &disk,
         };
-        let (saved, timings) =
+        let (saved, mut timings) =
             save::take(&subject, &targets, Flush::FileSystems, Afterwards::StayPaused).await?;
         let fingerprint = self.shared.engine.fingerprint().clone();
+        let committing = Instant::now();
         let committed = tokio::task::block_in_place(|| {
             // Memory that is on the disk must not meet a volume that was not yet.
             self.shared.volumes.sync(&self.record.volumes)?;
@@ -73,6 +77,7 @@ impl Driver {
                 save::memory_sums(&targets.memory, self.base_sums(), &saved)
             })
         });
+        timings.commit_ms = milliseconds(committing);
         match committed {
             Ok(image) => Ok((image, timings)),
             Err(error) => {
@@ -107,13 +112,18 @@ impl Driver {
         }
     }
 
-    pub(super) async fn wake(&mut self) -> Result<(), NodeError> {
+    /// Where the time went, unless there was nothing to restore.
+    pub(super) async fn wake(&mut self) -> Result<RestoreTimings, NodeError> {
         match self.record.phase.on(Request::Wake) {
-            Verdict::Already => return Ok(()),
+            Verdict::Already => return Ok(RestoreTimings::default()),
             Verdict::Refuse => return self.refuse(Request::Wake),
-            Verdict::Go(Phase::Running) => return self.resume().await,
+            Verdict::Go(Phase::Running) => {
+                self.resume().await?;
+                return Ok(RestoreTimings::default());
+            }
             Verdict::Go(_) => {}
         }
+        let prepare = Step::begin(info_span!("machine.prepare", otel.kind = "internal"));
         let damaged = || NodeError::Damaged { what: "its hibernation image is not there".to_owned() };
         let image = Image::read(&self.directory).ok_or_else(damaged)?;
         image.fingerprint.fits(self.shared.engine.fingerprint())?;
@@ -128,10 +138,16 @@ impl Driver {
                 return Err(error);
             }
         };
-        self.wake_in(image, berth).await
+        self.wake_in(image, berth, prepare).await
     }
 
-    async fn wake_in(&mut self, image: Image, mut berth: Berth) -> Result<(), NodeError> {
+    async fn wake_in(
+        &mut self,
+        image: Image,
+        mut berth: Berth,
+        prepare: Step,
+    ) -> Result<RestoreTimings, NodeError> {
+        let mut timings = RestoreTimings::default();
         let made = identity(
             &self.record.id,
             &self.record.identity_seed,
@@ -148,7 +164,7 @@ impl Driver {
                 return Err(NodeError::host("make an identity")(error));
             }
         };
-        let loaded = match self.load_image(&image, &mut berth).await {
+        let loaded = match self.load_image(&image, &mut berth, prepare, &mut timings).await {
             Ok(vm) => match self.use_up_image(&*vm, &berth) {
                 Ok(()) => Ok(vm),
                 Err(error) => {
@@ -169,15 +185,11 @@ impl Driver {
                 return Err(error);
             }
         };
-        self.record.vm = Some(vm.record());
-        self.record.slot = Some(berth.slot.get());
-        self.record
-            .write(&self.directory, Durability::Unsynced)
-            .map_err(NodeError::host("write down the machine"))?;
-        hibernation::retire(&self.directory).map_err(NodeError::host("retire the hibernation image"))?;
+        let confirm = Step::begin(info_span!("machine.confirm", otel.kind = "internal"));
         let patience = self.shared.config.guest_patience;
         match restore::enliven(vm, &self.record.id, identity, patience).await {
             Ok(LiveMachine { vm, link }) => {
+                timings.confirm_ms = confirm.end_ms();
                 let slot = berth.slot;
                 self.running = Some(Running::new(&self.shared, vm, Some(link), berth, None));
                 self.record.memory = MemoryBase::Own(image.memory);
@@ -185,7 +197,8 @@ impl Driver {
                 hibernation::remove_leftovers(&self.directory, self.record.own_memory())
                     .map_err(NodeError::host("remove the used hibernation image"))?;
                 self.tell_volume_sizes().await?;
-                restore::open_network(&self.shared, slot, self.record.network).await
+                restore::open_network(&self.shared, slot, self.record.network).await?;
+                Ok(timings)
             }
             Err(error) => {
                 berth.leave(&self.shared.network).await;
@@ -207,7 +220,13 @@ impl Driver {
         Ok(())
     }
 
-    async fn load_image(&self, image: &Image, berth: &mut Berth) -> Result<Arc<dyn machine::Vm>, NodeError> {
+    async fn load_image(
+        &self,
+        image: &Image,
+        berth: &mut Berth,
+        prepare: Step,
+        timings: &mut RestoreTimings,
+    ) -> Result<Arc<dyn machine::Vm>, NodeError> {
         let directory = self.directory.clone();
         let noted = tokio::task::spawn_blocking(move || hibernation::note_waking(&directory));
         let memory = self.directory.join(&image.memory);
@@ -223,8 +242,12 @@ impl Driver {
             prepared.discard().await;
             return Err(NodeError::host("note the waking")(error));
         }
+        timings.prepare_ms = prepare.end_ms();
+        let load = Step::begin(info_span!("machine.load", otel.kind = "internal"));
         let devices =
             File::open(self.directory.join(&image.devices)).map_err(NodeError::host("open the devices"))?;
-        Ok(prepared.load(devices).await?)
+        let vm = prepared.load(devices).await?;
+        timings.load_ms = load.end_ms();
+        Ok(vm)
     }
 }

@@ -1,5 +1,7 @@
 //! Saving an instant of a sandbox that goes on as before.
 
+use std::time::Instant;
+
 use domain::SnapshotId;
 use domain::lifecycle::{Phase, Request, Verdict};
 use guest_link::client::Flush;
@@ -10,6 +12,7 @@ use storage::{Durability, Staged};
 use super::Driver;
 use crate::error::NodeError;
 use crate::hibernation::Image;
+use crate::restore::milliseconds;
 use crate::save::{self, Afterwards, MEMORY_MODE, SaveTimings, Subject, Targets, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
 use crate::volumes::{VolumeRead, any_writable};
@@ -36,7 +39,7 @@ impl Driver {
         }
         let staged = self.shared.snapshots.stage()?;
         let targets = staged_targets(&staged)?;
-        let (saved, timings, base_sums) = match self.record.phase {
+        let (saved, mut timings, base_sums) = match self.record.phase {
             Phase::Hibernated => {
                 let sums = tokio::task::block_in_place(|| self.copy_image(&targets))?;
                 (Saved::default(), SaveTimings::default(), Some(sums))
@@ -46,8 +49,10 @@ impl Driver {
                 (saved, timings, self.base_sums())
             }
         };
+        let committing = Instant::now();
         let pin =
             tokio::task::block_in_place(|| self.commit(staged, &id, &targets, purpose, &saved, base_sums))?;
+        timings.commit_ms = milliseconds(committing);
         Ok((pin, timings))
     }
 
