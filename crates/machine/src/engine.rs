@@ -257,6 +257,8 @@ pub struct MemoryTarget {
 pub struct Saved {
     /// Byte ranges of the memory file that now differ from the base.
     pub changed: Vec<std::ops::Range<u64>>,
+    /// Sums of the memory file there, where they were made along with it.
+    pub sums: Option<memory::PageSums>,
     /// Bytes written to the memory file.
     pub written_bytes: u64,
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use memory::Captured;
 use memory::pages::PageServer;
 
 use crate::engine::{ControlError, MemoryTarget, Prepared, Saved, StartError, Vm, VmRecord};
@@ -38,7 +39,7 @@ pub(crate) fn capture_memory(process: &VmProcess, target: &MemoryTarget) -> Resu
     let memory = memory::GuestMemory::find(pid, &target.base).map_err(|error| failed(error.into()))?;
     let captured =
         memory::capture(&memory, &target.copy, target.write_out).map_err(|error| failed(error.into()))?;
-    Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
+    Ok(captured.into())
 }
 
 /// The same for memory that came on demand: what changed is found by comparing. Blocks.
@@ -51,7 +52,13 @@ pub(crate) fn capture_served(
     let memory = server.memory(process.identity().pid).map_err(|error| failed(error.into()))?;
     let captured = memory::capture_compared(&memory, &target.base, &target.copy, target.write_out)
         .map_err(|error| failed(error.into()))?;
-    Ok(Saved { written_bytes: captured.bytes, changed: captured.ranges })
+    Ok(captured.into())
+}
+
+impl From<Captured> for Saved {
+    fn from(captured: Captured) -> Self {
+        Self { written_bytes: captured.bytes, changed: captured.ranges, sums: captured.sums }
+    }
 }
 
 /// A process whose guest has not arrived.

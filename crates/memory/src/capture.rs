@@ -13,11 +13,13 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::changed::ScanError;
 use crate::mapping::{GuestMemory, Part};
 use crate::ranges::length;
+use crate::sums::PageSums;
 use crate::{PAGE_BYTES, parallel};
 pub use compared::capture_compared;
 use reading::read;
@@ -43,6 +45,9 @@ pub struct Captured {
     pub bytes: u64,
     /// Bytes found to be zeros, in and right between those ranges, that take no space in the target.
     pub zero_bytes: u64,
+    /// Sums of the target where it differs from the base, and perhaps of some pages beside, if written out
+    /// [`WriteOut::Later`]. Otherwise there is time to make them while the disk is at work.
+    pub sums: Option<PageSums>,
     /// Time to ask the kernel which pages changed.
     pub scan_time: Duration,
     /// Time to copy them.
@@ -121,7 +126,7 @@ pub fn capture(memory: &GuestMemory, target: &File, write_out: WriteOut) -> Resu
     let scan_time = began.elapsed();
 
     let began = Instant::now();
-    let zero_bytes = AtomicU64::new(clear_all(target, &changes.zero)?);
+    let written = Written::clearing(target, &changes.zero, write_out)?;
     let windows = windows(&joined(&changes.held), memory.parts());
     parallel::for_each(
         windows.len(),
@@ -130,27 +135,65 @@ pub fn capture(memory: &GuestMemory, target: &File, write_out: WriteOut) -> Resu
             let window = &windows[index];
             let bytes = window.iter().map(length).sum::<u64>() as usize;
             read(memory, window, &mut buffer[..bytes])?;
-            zero_bytes.fetch_add(write(target, window, &buffer[..bytes])?, Ordering::Relaxed);
-            if write_out == WriteOut::AtOnce
-                && let (Some(first), Some(last)) = (window.first(), window.last())
-            {
-                start_writing_out(target, first.start..last.end);
-            }
-            Ok::<(), CaptureError>(())
+            written.write(target, window, &buffer[..bytes])
         },
     )?;
-    // The reads above go by process id. The process found at first still being there proves whom they asked.
-    if !memory.is_alive() {
-        return Err(CaptureError::Gone { pid: memory.pid() });
+    written.captured(memory, changes.all(), scan_time, began)
+}
+
+/// What has been written to a target so far.
+struct Written {
+    zero_bytes: AtomicU64,
+    /// `None` where the pages go to the disk at once.
+    sums: Option<Mutex<PageSums>>,
+}
+
+impl Written {
+    /// Begins with what reads as zeros.
+    fn clearing(target: &File, zero: &[Range<u64>], write_out: WriteOut) -> Result<Self, CaptureError> {
+        let sums = (write_out == WriteOut::Later).then(|| {
+            let mut sums = PageSums::default();
+            sums.add_zeros(zero);
+            Mutex::new(sums)
+        });
+        Ok(Self { zero_bytes: AtomicU64::new(clear_all(target, zero)?), sums })
     }
-    let ranges = changes.all();
-    Ok(Captured {
-        bytes: ranges.iter().map(length).sum(),
-        zero_bytes: zero_bytes.into_inner(),
-        ranges,
-        scan_time,
-        copy_time: began.elapsed(),
-    })
+
+    /// Writes the bytes of `ranges` to their places.
+    fn write(&self, target: &File, ranges: &[Range<u64>], bytes: &[u8]) -> Result<(), CaptureError> {
+        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return Ok(()) };
+        self.zero_bytes.fetch_add(write(target, ranges, bytes)?, Ordering::Relaxed);
+        match &self.sums {
+            None => start_writing_out(target, first.start..last.end),
+            Some(all) => {
+                let mut sums = PageSums::default();
+                sums.add(ranges, bytes);
+                all.lock().unwrap_or_else(PoisonError::into_inner).append(sums);
+            }
+        }
+        Ok(())
+    }
+
+    fn captured(
+        self,
+        memory: &GuestMemory,
+        ranges: Vec<Range<u64>>,
+        scan_time: Duration,
+        began: Instant,
+    ) -> Result<Captured, CaptureError> {
+        // What was read was asked for by process id. The process found at first still being there proves who answered.
+        if !memory.is_alive() {
+            return Err(CaptureError::Gone { pid: memory.pid() });
+        }
+        Ok(Captured {
+            bytes: ranges.iter().map(length).sum(),
+            zero_bytes: self.zero_bytes.into_inner(),
+            ranges,
+            sums: self.sums.map(|sums| sums.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            scan_time,
+            copy_time: began.elapsed(),
+        })
+    }
 }
 
 fn check_length(memory: &GuestMemory, file: &File) -> Result<(), CaptureError> {

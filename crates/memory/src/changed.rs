@@ -91,13 +91,19 @@ impl GuestMemory {
         self.scan(Pages::Zeros)
     }
 
+    /// Ranges that the process has in place as they are in the file: what the guest read, and what lies close to it. Like all
+    /// that a running machine is asked, out of date at once.
+    pub fn in_place(&self) -> Result<Vec<Range<u64>>, ScanError> {
+        self.scan(Pages::OfFile)
+    }
+
     fn scan(&self, pages: Pages) -> Result<Vec<Range<u64>>, ScanError> {
         let mut ranges = Vec::new();
         for part in self.parts() {
             let scanned =
                 self.scan_by_ioctl(part, pages, &mut ranges).and_then(|is_known| match (is_known, pages) {
                     (true, _) | (false, Pages::Zeros) => Ok(()),
-                    (false, Pages::Held) => self.scan_by_pagemap(part, &mut ranges),
+                    (false, _) => self.scan_by_pagemap(part, pages, &mut ranges),
                 });
             scanned.map_err(|source| ScanError::Scan { pid: self.pid(), source })?;
         }
@@ -124,10 +130,11 @@ impl GuestMemory {
                 end,
                 regions: regions.as_mut_ptr() as u64,
                 regions_length: regions.len() as u64,
-                category_inverted: IS_FILE,
+                category_inverted: if pages == Pages::OfFile { 0 } else { IS_FILE },
                 category_mask: match pages {
                     Pages::Held => IS_FILE,
                     Pages::Zeros => IS_FILE | IS_ZERO,
+                    Pages::OfFile => IS_FILE | IS_PRESENT,
                 },
                 category_anyof_mask: IS_PRESENT | IS_SWAPPED,
                 ..ScanArguments::default()
@@ -166,24 +173,28 @@ impl GuestMemory {
         Ok(true)
     }
 
-    fn scan_by_pagemap(&self, part: &Part, ranges: &mut Vec<Range<u64>>) -> io::Result<()> {
+    fn scan_by_pagemap(&self, part: &Part, pages: Pages, ranges: &mut Vec<Range<u64>>) -> io::Result<()> {
         const ENTRY_BYTES: usize = 8;
-        const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+        const PRESENT: u64 = 1 << 63;
+        const SWAPPED: u64 = 1 << 62;
         const OF_FILE: u64 = 1 << 61;
-        let pages = part.length / PAGE_BYTES;
+        let is_wanted = |entry: u64| match pages {
+            Pages::OfFile => entry & PRESENT != 0 && entry & OF_FILE != 0,
+            Pages::Held | Pages::Zeros => entry & (PRESENT | SWAPPED) != 0 && entry & OF_FILE == 0,
+        };
+        let count = part.length / PAGE_BYTES;
         let first = part.address / PAGE_BYTES;
         let mut buffer = vec![0; ENTRIES_PER_READ * ENTRY_BYTES];
         let mut page = 0;
-        while page < pages {
-            let wanted = buffer.len().min((pages - page) as usize * ENTRY_BYTES);
+        while page < count {
+            let wanted = buffer.len().min((count - page) as usize * ENTRY_BYTES);
             let read = self.pagemap().read_at(&mut buffer[..wanted], (first + page) * ENTRY_BYTES as u64)?;
             if read < ENTRY_BYTES {
                 // End of file is how the kernel says that the process is gone; `held` asks again and reports it.
                 return Ok(());
             }
             for entry in buffer[..read].as_chunks::<ENTRY_BYTES>().0 {
-                let entry = u64::from_ne_bytes(*entry);
-                if entry & PRESENT_OR_SWAPPED != 0 && entry & OF_FILE == 0 {
+                if is_wanted(u64::from_ne_bytes(*entry)) {
                     let offset = part.offset + page * PAGE_BYTES;
                     append(ranges, offset..offset + PAGE_BYTES);
                 }
@@ -207,6 +218,7 @@ fn append(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
 enum Pages {
     Held,
     Zeros,
+    OfFile,
 }
 
 const IS_FILE: u64 = 1 << 2;
@@ -314,13 +326,21 @@ mod tests {
         let pages = |from: u64, to: u64| from * PAGE_BYTES..to * PAGE_BYTES;
         let expected = vec![pages(0, 3), pages(100, 101), pages(200, 202), pages(511, 512)];
         let (mut by_pagemap, mut by_ioctl) = (Vec::new(), Vec::new());
-        memory.scan_by_pagemap(&part, &mut by_pagemap).unwrap();
+        memory.scan_by_pagemap(&part, Pages::Held, &mut by_pagemap).unwrap();
         assert_eq!(by_pagemap, expected);
         if memory.scan_by_ioctl(&part, Pages::Held, &mut by_ioctl).unwrap() {
             assert_eq!(by_ioctl, expected);
         } else {
             eprintln!("SKIPPED: this kernel has no PAGEMAP_SCAN; only /proc/PID/pagemap was tried");
         }
+        let in_place = memory.in_place().unwrap();
+        let is_in_place = |page: u64| in_place.iter().any(|range| range.contains(&(page * PAGE_BYTES)));
+        assert!(is_in_place(101), "a page that was read is in place: {in_place:?}");
+        assert!(
+            !is_in_place(100) && !is_in_place(511),
+            "a page that was written is not of the file: {in_place:?}"
+        );
+        assert!(!is_in_place(400), "a page that was left alone is not in place: {in_place:?}");
     }
 
     #[test]
@@ -340,7 +360,7 @@ mod tests {
             assert_eq!((ranges.len(), differ), (expected.len(), None));
         };
         let mut by_pagemap = Vec::new();
-        memory.scan_by_pagemap(&memory.parts()[0], &mut by_pagemap).unwrap();
+        memory.scan_by_pagemap(&memory.parts()[0], Pages::Held, &mut by_pagemap).unwrap();
         check(by_pagemap);
         check(memory.changed().unwrap());
     }

@@ -4,6 +4,7 @@
 //! hole, has the sum 0; holes are never read. [`encoded`] keeps the sums in a file of their own.
 
 pub mod encoded;
+mod pages;
 
 use std::fs::File;
 use std::io;
@@ -16,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::extents::{data_ranges, seek_data};
 use crate::parallel;
 pub use encoded::{DecodeError, SUMS_BYTES_MAX};
+pub use pages::PageSums;
 
 /// Chunk for RAM: one page, the unit in which it changes.
 pub const MEMORY_CHUNK_BYTES: u32 = 4 << 10;

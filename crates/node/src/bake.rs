@@ -29,7 +29,7 @@ use crate::error::NodeError;
 use crate::identity::random;
 use crate::kept_machine::KeptMachine;
 use crate::node::Shared;
-use crate::save::{self, silence, staged_targets};
+use crate::save::{self, FirstUse, silence, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
 
 pub(crate) use boot_files::{BootFiles, boot_files, look_anew};
@@ -194,7 +194,7 @@ impl Bake<'_> {
     async fn run(&self, key: String, stages: &(dyn Fn(BakeStage) + Send + Sync)) -> Result<Pin, NodeError> {
         let shared = self.shared;
         let staged = shared.snapshots.stage()?;
-        let targets = staged_targets(&staged)?;
+        let targets = staged_targets(&staged, FirstUse::Later)?;
         let disk = staged.path(snapshots::DISK)?;
         // Memory and sums, and some room for the guest's own writes while it is warmed.
         shared.pool.require_free(self.shape.memory_bytes() + (64 << 20)).map_err(|error| {

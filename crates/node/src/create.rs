@@ -14,9 +14,10 @@ use crate::berth::Berth;
 use crate::driver::{self, Running, Sandbox};
 use crate::error::NodeError;
 use crate::node::Shared;
+use crate::read_ahead;
 use crate::record::SandboxRecord;
 use crate::restore::{self, LiveMachine, ReadyMachine, RestoreTimings, make_ready, restore};
-use crate::snapshots::Pin;
+use crate::snapshots::{MEMORY, Pin, Purpose};
 use crate::step::Step;
 use crate::volumes::{AttachMode, VolumeAttachment, VolumeRead};
 use crate::waiting;
@@ -149,6 +150,9 @@ async fn settle_somewhere(
         Step::since(started, info_span!("machine.prepare", otel.kind = "internal", waiting = false));
     let aside = shared.paths.waiting().join(record.id.as_str());
     let volumes = shared.volumes.drives(&record.volumes)?;
+    if pin.about().purpose == Purpose::Kept && !pin.is_elsewhere() {
+        read_ahead::begin(pin.path(MEMORY)?);
+    }
     let memory = archive::memory_of(shared, &pin)?;
     let ready =
         make_ready(&*shared.engine, &shared.network, &shared.names, pin, memory, &aside, volumes).await?;

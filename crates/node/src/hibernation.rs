@@ -18,6 +18,7 @@ use storage::snapshot::Digest;
 use storage::{Durability, write_file};
 
 use crate::error::NodeError;
+use crate::read_ahead::note_name;
 use crate::stamp::{Stamp, boot_id};
 
 const IMAGE: &str = "hibernation.json";
@@ -158,13 +159,13 @@ pub(crate) fn remove_unnamed(directory: &Path, memory: Option<&str>) -> io::Resu
     if let Some(image) = image {
         named.extend([image.memory, image.devices]);
     }
-    let sums: Vec<_> = named.iter().map(|name| sums_name(name)).collect();
+    let beside: Vec<_> = named.iter().flat_map(|name| [sums_name(name), note_name(name)]).collect();
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let part = name.starts_with("memory.") || name.starts_with("devices.");
         // A small file that was being written aside when its writer was killed.
         let aside = name.starts_with('.') && name.ends_with(".tmp");
-        if aside || (part && !named.contains(&name) && !sums.contains(&name)) {
+        if aside || (part && !named.contains(&name) && !beside.contains(&name)) {
             remove(&directory.join(name))?;
         }
     }

@@ -23,6 +23,7 @@ mod meter;
 mod name_servers;
 mod node;
 mod paths;
+mod read_ahead;
 mod record;
 mod recovery;
 mod restore;

@@ -5,6 +5,7 @@
 //! can wait until it runs again waits: sums, syncing, committing.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,8 +17,10 @@ use memory::sums::{DISK_CHUNK_BYTES, MEMORY_CHUNK_BYTES};
 use serde::Serialize;
 use storage::Staged;
 use storage::clone::clone_open_file;
+use tokio::task::JoinHandle;
 
 use crate::error::NodeError;
+use crate::read_ahead::InUse;
 use crate::restore::milliseconds;
 use crate::snapshots::{DEVICES, DISK, DISK_SUMS, MEMORY, MEMORY_SUMS, Pin};
 
@@ -74,6 +77,16 @@ pub(crate) struct Targets {
     pub(crate) devices: PathBuf,
     /// `None` when the disk stays where it is, because nothing will write it any more.
     pub(crate) disk: Option<PathBuf>,
+    pub(crate) first_use: FirstUse,
+}
+
+/// When a machine goes on from the instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstUse {
+    /// At once: what its guest will want first is read ahead while the rest is still being saved.
+    Now,
+    /// Some day: it is noted beside the memory what its guest will want first.
+    Later,
 }
 
 /// Takes the instant. After `Err` the machine goes on as before and the targets are the caller's to remove.
@@ -119,6 +132,7 @@ async fn take_silent(
     let host = NodeError::host;
     let disk = File::open(subject.disk).map_err(host("open the disk"))?;
     let devices = create_devices(&targets.devices)?;
+    let mut looking = None;
     let memory = tokio::task::block_in_place(|| {
         // Cloning a file first writes out what of it is only in memory; better now than while the guest stands still.
         disk.sync_data().map_err(host("flush the disk"))?;
@@ -126,6 +140,8 @@ async fn take_silent(
             MemorySource::Private { base } => {
                 let base = File::open(base).map_err(host("open the base memory"))?;
                 let (copy, _) = clone_open_file(&base, &targets.memory, MEMORY_MODE)?;
+                let begun = look_ahead(subject.vm, &base, &copy, targets.first_use);
+                looking = Some(begun.map_err(host("open the base memory"))?);
                 // Of a machine that is put to sleep nothing goes on before all of it is on the disk.
                 let write_out = match &targets.disk {
                     None => WriteOut::AtOnce,
@@ -161,10 +177,26 @@ async fn take_silent(
         subject.vm.resume().await?;
     }
     timings.paused_ms = milliseconds(started);
-    if let Ok(saved) = &saved {
-        timings.changed_bytes = saved.changed.iter().map(|range| range.end - range.start).sum();
+    let saved = saved?;
+    timings.changed_bytes = saved.changed.iter().map(|range| range.end - range.start).sum();
+    if let (Some(looking), FirstUse::Later) = (looking, targets.first_use)
+        && let Ok(in_use) = looking.await
+    {
+        in_use.note(&targets.memory);
     }
-    saved
+    Ok(saved)
+}
+
+/// Finds what the guest has in use of the base, while it is being saved. Where that is needed at once, it is read then too.
+fn look_ahead(vm: &dyn Vm, base: &File, copy: &File, first_use: FirstUse) -> io::Result<JoinHandle<InUse>> {
+    let (pid, base, copy) = (vm.record().process.pid, base.try_clone()?, copy.try_clone()?);
+    Ok(tokio::task::spawn_blocking(move || {
+        let in_use = InUse::find(pid, &base);
+        if first_use == FirstUse::Now {
+            in_use.read(&copy);
+        }
+        in_use
+    }))
 }
 
 /// A file for the devices' state, open for writing only, as engines want it.
@@ -173,12 +205,16 @@ pub(crate) fn create_devices(path: &Path) -> Result<File, NodeError> {
     opened.map_err(NodeError::host("save the devices"))
 }
 
-/// Sums of saved memory: of the changed ranges only, where the base's sums are known.
+/// Sums of saved memory. Where the base's are known at most what changed is read: its sums may have come with it.
 pub(crate) fn memory_sums(memory: &Path, base: Option<Sums>, saved: &Saved) -> Result<Sums, NodeError> {
-    let file = File::open(memory).map_err(NodeError::host("open the saved memory"))?;
-    let sums = match base {
-        Some(base) => base.updated(&file, &saved.changed),
-        None => Sums::compute(&file, MEMORY_CHUNK_BYTES),
+    let open = || File::open(memory).map_err(NodeError::host("open the saved memory"));
+    let sums = match (base, &saved.sums) {
+        (Some(base), Some(pages)) => match base.with_pages(pages) {
+            Some(sums) => return Ok(sums),
+            None => Sums::compute(&open()?, MEMORY_CHUNK_BYTES),
+        },
+        (Some(base), None) => base.updated(&open()?, &saved.changed),
+        (None, _) => Sums::compute(&open()?, MEMORY_CHUNK_BYTES),
     };
     sums.map_err(|error| NodeError::host("sum the saved memory")(std::io::Error::other(error)))
 }
@@ -199,11 +235,12 @@ pub(crate) fn disk_sums(disk: &Path, origin: Option<&Pin>) -> Result<Sums, NodeE
 }
 
 /// The targets of a staged snapshot.
-pub(crate) fn staged_targets(staged: &Staged) -> Result<Targets, NodeError> {
+pub(crate) fn staged_targets(staged: &Staged, first_use: FirstUse) -> Result<Targets, NodeError> {
     Ok(Targets {
         memory: staged.path(MEMORY)?,
         devices: staged.path(DEVICES)?,
         disk: Some(staged.path(DISK)?),
+        first_use,
     })
 }
 

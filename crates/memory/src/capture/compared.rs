@@ -7,13 +7,11 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::reading::read;
-use super::writing::{clear_all, start_writing_out, write};
-use super::{CaptureError, Captured, WINDOW_BYTES, WriteOut, check_length, windows};
+use super::{CaptureError, Captured, WINDOW_BYTES, WriteOut, Written, check_length, windows};
 use crate::extents::data_ranges;
 use crate::mapping::GuestMemory;
 use crate::ranges::{self, length};
@@ -45,7 +43,7 @@ pub fn capture_compared(
         false => pages_with_data(base, memory.length())?,
     };
     let zero = ranges::union(&changes.zero, &intersection(&zeros, &data));
-    let zero_bytes = AtomicU64::new(clear_all(target, &zero)?);
+    let written = Written::clearing(target, &zero, write_out)?;
     let windows = windows(&ranges::difference(&changes.held, &zeros), memory.parts());
     let changed = Mutex::new(Vec::new());
     parallel::for_each(
@@ -58,28 +56,14 @@ pub fn capture_compared(
             read(memory, window, held)?;
             read_base(base, window, packed)?;
             let (pieces, bytes) = keep_changed(window, held, packed);
-            let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(()) };
-            zero_bytes.fetch_add(write(target, &pieces, &held[..bytes])?, Ordering::Relaxed);
-            if write_out == WriteOut::AtOnce {
-                start_writing_out(target, first.start..last.end);
-            }
-            changed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).extend(pieces);
+            written.write(target, &pieces, &held[..bytes])?;
+            changed.lock().unwrap_or_else(PoisonError::into_inner).extend(pieces);
             Ok::<(), CaptureError>(())
         },
     )?;
-    if !memory.is_alive() {
-        return Err(CaptureError::Gone { pid: memory.pid() });
-    }
-    let mut changed = changed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ranges::normalize(&mut changed);
-    let ranges = ranges::union(&changed, &zero);
-    Ok(Captured {
-        bytes: ranges.iter().map(length).sum(),
-        zero_bytes: zero_bytes.into_inner(),
-        ranges,
-        scan_time,
-        copy_time: began.elapsed(),
-    })
+    written.captured(memory, ranges::union(&changed, &zero), scan_time, began)
 }
 
 /// Where the base may hold anything but zeros. File systems may have blocks smaller than a page.

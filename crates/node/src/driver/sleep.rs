@@ -15,9 +15,10 @@ use crate::berth::Berth;
 use crate::error::NodeError;
 use crate::hibernation::{self, Image};
 use crate::identity::{Who, identity};
+use crate::read_ahead;
 use crate::record::MemoryBase;
 use crate::restore::{self, LiveMachine, RestoreTimings, milliseconds};
-use crate::save::{self, Afterwards, SaveTimings, Subject, Targets};
+use crate::save::{self, Afterwards, FirstUse, SaveTimings, Subject, Targets};
 use crate::step::Step;
 
 impl Driver {
@@ -56,6 +57,7 @@ impl Driver {
             memory: self.directory.join(&names.0),
             devices: self.directory.join(&names.1),
             disk: None,
+            first_use: FirstUse::Later,
         };
         let disk = self.disk();
         let paused = before == Phase::Paused;
@@ -127,6 +129,7 @@ impl Driver {
         let damaged = || NodeError::Damaged { what: "its hibernation image is not there".to_owned() };
         let image = Image::read(&self.directory).ok_or_else(damaged)?;
         image.fingerprint.fits(self.shared.engine.fingerprint())?;
+        read_ahead::begin(self.directory.join(&image.memory));
         tokio::task::block_in_place(|| image.verify(&self.directory))?;
         let shared = Arc::clone(&self.shared);
         let _turn = shared.restore_turn().await?;

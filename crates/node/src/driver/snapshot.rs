@@ -12,8 +12,9 @@ use storage::{Durability, Staged};
 use super::Driver;
 use crate::error::NodeError;
 use crate::hibernation::Image;
+use crate::read_ahead;
 use crate::restore::milliseconds;
-use crate::save::{self, Afterwards, MEMORY_MODE, SaveTimings, Subject, Targets, staged_targets};
+use crate::save::{self, Afterwards, FirstUse, MEMORY_MODE, SaveTimings, Subject, Targets, staged_targets};
 use crate::snapshots::{self, Pin, Purpose};
 use crate::volumes::{VolumeRead, any_writable};
 
@@ -37,8 +38,9 @@ impl Driver {
         if any_writable(&self.record.volumes) {
             return Err(NodeError::HasVolumes(self.record.id.clone()));
         }
+        let first_use = if purpose == Purpose::Fork { FirstUse::Now } else { FirstUse::Later };
         let staged = self.shared.snapshots.stage()?;
-        let targets = staged_targets(&staged)?;
+        let targets = staged_targets(&staged, first_use)?;
         let (saved, mut timings, base_sums) = match self.record.phase {
             Phase::Hibernated => {
                 let sums = tokio::task::block_in_place(|| self.copy_image(&targets))?;
@@ -97,6 +99,7 @@ impl Driver {
                 std::fs::File::open(source).map_err(NodeError::host("open the hibernation image"))?;
             clone_open_file(&source, target, mode)?;
         }
+        read_ahead::carry(&self.directory.join(&image.memory), &targets.memory);
         image.sums(&self.directory)
     }
 
