@@ -11,6 +11,8 @@
 //! default route. [`Policy::Open`] connects it, through one firewall table per instance. Names carry the
 //! [`InstanceTag`], so an instance finds and removes exactly its own leftovers after it was killed.
 //!
+//! A sandbox that sleeps can leave its wire at [rest](Network::rest): closed, with a new tap, under the same addresses.
+//!
 //! This crate does not start guests and does not decide who may go where; it only makes wires and cuts them.
 #![allow(unsafe_code)]
 
@@ -39,7 +41,7 @@ pub use firewall::FirewallError;
 pub use netlink::NetlinkError;
 pub use network::{
     AcquireError, CloseError, EnterError, Lease, Network, NetworkConfig, OpenError, Release, ReleaseError,
-    SetPolicyError, Stats,
+    Rest, SetPolicyError, Stats,
 };
 pub use policy::Policy;
 pub use recovery::{Adopted, Broken, Damage, OpenReport};

@@ -3,6 +3,8 @@
 mod config;
 mod open;
 mod release;
+mod rest;
+mod resting;
 mod state;
 mod supply;
 
@@ -23,6 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use config::NetworkConfig;
 pub use open::OpenError;
 pub use release::{Release, ReleaseError};
+pub use resting::Rest;
 pub use state::Stats;
 pub use supply::{AcquireError, Lease};
 
@@ -32,7 +35,7 @@ use crate::{
     namespace,
     policy::{self, Policy},
     thread::{self, ThreadError},
-    wire::{Site, WireError},
+    wire::{Site, Wire, WireError},
 };
 use state::State;
 
@@ -133,8 +136,8 @@ pub enum EnterError {
 /// Why something was left on the host when the network was closed. The next open removes it.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
-    /// A prepared wire.
-    #[error("could not remove a prepared network")]
+    /// A wire that was prepared or rested.
+    #[error("could not remove a network that was not in use")]
     Release(#[source] ReleaseError),
     /// The firewall table.
     #[error("could not remove the firewall table")]
@@ -149,9 +152,30 @@ impl Network {
 
     /// Removes a sandbox's network and frees its slot, in the background.
     ///
-    /// Safe to repeat until the slot is leased again. A slot that is not in use is fine.
+    /// Safe to repeat until the slot is leased again. A slot that is not in use is fine; one that rests goes on
+    /// resting.
     pub fn release(&self, slot: Slot) -> Release {
         self.inner.release(slot)
+    }
+
+    /// Keeps a sandbox's network for when the sandbox comes back, closed and with a new tap, instead of removing it.
+    ///
+    /// Call it when the machine's process is gone, and with it the connections into the namespace. The slot is not
+    /// leased from here on, and stays taken while it rests. It is made ready in the background; if that fails it is
+    /// removed. A slot that is not leased is fine: nothing rests under the token then.
+    pub fn rest(&self, slot: Slot) -> Rest {
+        self.inner.rest(slot)
+    }
+
+    /// Leases the very network that rests, with the same slot and addresses, or `None` if it is not ready or gone:
+    /// then `acquire` one. Never waits. A token is good for one try: what was not ready is removed.
+    pub fn acquire_again(&self, rest: Rest) -> Option<Lease> {
+        self.inner.acquire_again(rest)
+    }
+
+    /// Removes a resting network whose sandbox will not come back, in the background. Gone already is fine.
+    pub fn forget(&self, rest: Rest) {
+        self.inner.forget(rest);
     }
 
     /// Sets what a sandbox's guest can reach. Changes to one slot follow each other in the order they were asked for,
@@ -212,7 +236,7 @@ impl Network {
         self.inner.lock().stats()
     }
 
-    /// Ends what is under way, removes the prepared wires and, unless a sandbox still has a network, the firewall.
+    /// Ends what is under way, removes the prepared and the resting wires and, unless a sandbox still has a network, the firewall.
     ///
     /// Sandboxes keep their networks; the next open can claim them. From here on every other call is refused. Safe to
     /// repeat.
@@ -228,13 +252,14 @@ impl Network {
         inner.tasks.close();
         inner.tasks.wait().await;
 
-        let (ready, in_use) = {
+        let (unused, in_use) = {
             let mut state = inner.lock();
-            let in_use = !state.leased.is_empty() || !state.stuck.is_empty();
-            (std::mem::take(&mut state.ready), in_use)
+            let mut unused: Vec<Wire> = std::mem::take(&mut state.ready).into();
+            unused.extend(std::iter::from_fn(|| state.resting.take_oldest()).filter_map(|entry| entry.wire));
+            (unused, !state.leased.is_empty() || !state.stuck.is_empty())
         };
         let mut removals = JoinSet::new();
-        for wire in ready {
+        for wire in unused {
             let inner = Arc::clone(inner);
             removals.spawn(async move { inner.remove(wire.slot).await });
         }

@@ -55,10 +55,7 @@ pub(crate) fn apply(site: &Site, slot: Slot, policy: Policy) -> Result<(), WireE
             await_running(&mut inside, NAMESPACE_VETH, name)
         }
         Policy::Closed => {
-            let veth = site.tag.veth(slot);
-            // This alone cuts the guest off; the rest makes sure it stays cut.
-            host.change_link(&veth, LinkChange::Down).step("stop the host's end", name)?;
-            sysctl::set(&format!("ipv4/conf/{veth}/forwarding"), "0").step("set up the host's end", name)?;
+            cut_off(&mut host, site, slot, name)?;
             namespace::enter(name).step("enter the inside", name)?;
             close_inside(name)
         }
@@ -123,7 +120,15 @@ fn await_running(netlink: &mut Netlink, link: &str, name: &str) -> Result<(), Wi
     Ok(())
 }
 
-fn close_inside(name: &str) -> Result<(), WireError> {
+/// Closes the host's end. This alone cuts the guest off; `close_inside` makes sure it stays cut.
+pub(crate) fn cut_off(host: &mut Netlink, site: &Site, slot: Slot, name: &str) -> Result<(), WireError> {
+    let veth = site.tag.veth(slot);
+    host.change_link(&veth, LinkChange::Down).step("stop the host's end", name)?;
+    sysctl::set(&format!("ipv4/conf/{veth}/forwarding"), "0").step("set up the host's end", name)
+}
+
+/// Closes the namespace the thread is in, and makes sure that it is closed.
+pub(crate) fn close_inside(name: &str) -> Result<(), WireError> {
     set_forwarding("0", name)?;
     let mut inside = Netlink::open().step("reach the inside", name)?;
     inside.change_link(NAMESPACE_VETH, LinkChange::Down).step("stop the veth", name)?;

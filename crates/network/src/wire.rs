@@ -1,4 +1,4 @@
-//! One sandbox's network: namespace, tap and veth pair. Makes it closed, inspects it and removes it.
+//! One sandbox's network: namespace, tap and veth pair. Makes it closed, renews it and removes it.
 //!
 //! Everything here blocks and moves its thread between namespaces: call it only on a thread of its own
 //! (`thread::run`).
@@ -111,7 +111,8 @@ pub(crate) fn make(site: &Site, slot: Slot) -> Result<Wire, WireError> {
 
     let handle = namespace::leave_host().step("make the namespace", name)?;
     harden().step("set up the kernel settings", name)?;
-    let tap = tap::open().step("make the tap", name)?;
+    let mut inside = Netlink::open().step("reach the inside", name)?;
+    let tap = add_tap(&mut inside, &addresses, name)?;
     host.add_veth(&VethPair {
         name: &site.tag.veth(slot),
         mac: addresses.host_veth_mac(),
@@ -120,8 +121,32 @@ pub(crate) fn make(site: &Site, slot: Slot) -> Result<Wire, WireError> {
         peer_namespace: handle.as_fd(),
     })
     .step("make the veth pair", name)?;
+    policy::check_closed(name)?;
 
+    // The name comes last: a process killed before this leaves nothing at all, because the namespace dies with the
+    // thread and takes both ends of the veth pair along.
+    namespace::publish(name).step("publish the name", name)?;
+    Ok(Wire { slot, tap })
+}
+
+/// Closes a wire and gives it a new tap, as `make` does. After an error it is not to be used: `remove` it.
+///
+/// What is left of the earlier tap goes, with every frame that waits in it, also if a process still holds it.
+pub(crate) fn renew(site: &Site, slot: Slot) -> Result<Wire, WireError> {
+    let name = &site.tag.namespace(slot);
+    let mut host = Netlink::open().step("reach the host", name)?;
+    policy::cut_off(&mut host, site, slot, name)?;
+    namespace::enter(name).step("enter the inside", name)?;
     let mut inside = Netlink::open().step("reach the inside", name)?;
+    inside.remove_link(tap::TAP).step("remove the earlier tap", name)?;
+    let tap = add_tap(&mut inside, &site.addresses(slot), name)?;
+    policy::close_inside(name)?;
+    Ok(Wire { slot, tap })
+}
+
+/// Makes the tap in the namespace the thread is in, with all that a guest needs on the other side.
+fn add_tap(inside: &mut Netlink, addresses: &GuestAddresses, name: &str) -> Result<OwnedFd, WireError> {
+    let tap = tap::open().step("make the tap", name)?;
     let index = inside.link_index(tap::TAP).step("find the tap", name)?;
     inside.change_link(tap::TAP, LinkChange::JoinWire(addresses.gateway_mac)).step("start the tap", name)?;
     inside
@@ -130,12 +155,7 @@ pub(crate) fn make(site: &Site, slot: Slot) -> Result<Wire, WireError> {
     inside
         .set_neighbour(index, addresses.ip, addresses.mac)
         .step("set the guest's hardware address", name)?;
-    policy::check_closed(name)?;
-
-    // The name comes last: a process killed before this leaves nothing at all, because the namespace dies with the
-    // thread and takes both ends of the veth pair along.
-    namespace::publish(name).step("publish the name", name)?;
-    Ok(Wire { slot, tap })
+    Ok(tap)
 }
 
 /// Settings of the new namespace the thread is in, made before it has any interface.

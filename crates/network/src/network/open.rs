@@ -147,7 +147,7 @@ impl Network {
 }
 
 impl Inner {
-    /// Removes what nobody claims. Slots that were cleared rest at the end of the queue.
+    /// Removes what nobody claims. Slots that were cleared go to the end of the queue.
     async fn remove_leftovers(self: &Arc<Self>, leftovers: BTreeSet<Slot>) -> (Vec<Slot>, Vec<Slot>) {
         let mut removals = JoinSet::new();
         for slot in leftovers {

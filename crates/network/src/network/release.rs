@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::Inner;
+use super::{Inner, state::State};
 use crate::{
     address::Slot,
     thread::{self, ThreadError},
@@ -73,12 +73,21 @@ impl Inner {
             None if state.stuck.remove(&slot) => Arc::default(),
             None => return Release { progress: None },
         };
+        self.start_removing(&mut state, slot, turn)
+    }
+
+    /// Starts the removal of a slot that was taken out of the state.
+    pub(super) fn start_removing(
+        self: &Arc<Self>,
+        state: &mut State,
+        slot: Slot,
+        turn: Arc<tokio::sync::Mutex<()>>,
+    ) -> Release {
         let (report, progress) = watch::channel(None);
         state.removing.insert(slot, progress.clone());
-
         let inner = Arc::clone(self);
         let task = async move {
-            // A policy change under way ends first, then nothing else touches the wire.
+            // What is being done to the wire ends first, then nothing else touches it.
             let _turn = turn.lock_owned().await;
             let result = inner.remove(slot).await;
             let mut state = inner.lock();
@@ -93,9 +102,8 @@ impl Inner {
             inner.changed.notify_waiters();
             inner.wanted.notify_one();
         };
-        // Under the lock, so that closing, which takes it, waits for this task.
+        // Under the caller's lock, so that closing, which takes it, waits for this task.
         self.tasks.spawn_on(task, &self.runtime);
-        drop(state);
         Release { progress: Some(progress) }
     }
 

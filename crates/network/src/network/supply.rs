@@ -4,12 +4,15 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{Inner, ReleaseError, state::Leased};
+use super::{
+    Inner, ReleaseError,
+    state::{Leased, State},
+};
 use crate::{
     address::{AddressPool, GuestAddresses, Slot},
     policy::Policy,
     thread::{self, ThreadError},
-    wire::{self, WireError},
+    wire::{self, Site, Wire, WireError},
 };
 
 /// How long making ahead rests after a failure, doubled each time.
@@ -18,7 +21,7 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// How long making ahead leaves the kernel's network lock to the sandbox that took a wire: about the time of a restore.
 const REST: Duration = Duration::from_millis(50);
 
-/// A closed network for one sandbox. It stays until its slot is released, whoever drops this.
+/// A closed network for one sandbox. It stays until its slot is released or rests, whoever drops this.
 #[derive(Debug)]
 pub struct Lease {
     /// The slot to release, and to claim after a restart.
@@ -100,17 +103,19 @@ impl Inner {
             return Err(AcquireError::Closed);
         }
         let Some(wire) = state.ready.pop_front() else { return Ok(None) };
-        state.leased.insert(wire.slot, Leased::new(Some(Policy::Closed)));
         let total = if waited { &mut state.acquired_cold_total } else { &mut state.acquired_prepared_total };
         *total += 1;
+        let lease = self.lease(&mut state, wire);
         drop(state);
         self.wanted.notify_one();
-        Ok(Some(Lease {
-            slot: wire.slot,
-            namespace: self.site.tag.namespace(wire.slot),
-            addresses: self.site.addresses(wire.slot),
-            tap: wire.tap,
-        }))
+        Ok(Some(lease))
+    }
+
+    /// Leases a wire that was taken out of the state.
+    pub(super) fn lease(&self, state: &mut State, Wire { slot, tap }: Wire) -> Lease {
+        state.leased.insert(slot, Leased::new(Some(Policy::Closed)));
+        let (namespace, addresses) = (self.site.tag.namespace(slot), self.site.addresses(slot));
+        Lease { slot, namespace, addresses, tap }
     }
 
     /// Starts making a wire, and returns where a failure will be told; the sender is dropped on success.
@@ -122,7 +127,12 @@ impl Inner {
         }
         let Some(slot) = state.slots.take() else {
             let coming = state.making > 0 || !state.removing.is_empty() || !state.ready.is_empty();
-            return if coming { Ok(None) } else { Err(AcquireError::Exhausted { pool: self.site.pool }) };
+            // Whoever needs a network now goes before whoever may come back.
+            return if coming || self.make_room(&mut state) {
+                Ok(None)
+            } else {
+                Err(AcquireError::Exhausted { pool: self.site.pool })
+            };
         };
         state.making += 1;
         let (report, failure) = oneshot::channel();
@@ -145,7 +155,7 @@ impl Inner {
 
     /// Makes a wire for a slot that was counted as being made, and puts it into the queue.
     async fn make(&self, slot: Slot) -> Result<(), AcquireError> {
-        let result = self.try_make(slot).await;
+        let result = self.try_make(slot, wire::make).await;
         let cleaned = match &result {
             Ok(_) => Ok(()),
             Err(_) => self.remove(slot).await,
@@ -153,10 +163,15 @@ impl Inner {
         self.file(slot, result, cleaned)
     }
 
-    async fn try_make(&self, slot: Slot) -> Result<wire::Wire, AcquireError> {
+    /// Does with the wire of a slot what `make` does, on a thread of its own.
+    pub(super) async fn try_make(
+        &self,
+        slot: Slot,
+        make: fn(&Site, Slot) -> Result<Wire, WireError>,
+    ) -> Result<Wire, AcquireError> {
         let _permit = self.makers.acquire().await.map_err(|_| AcquireError::Closed)?;
         let site = Arc::clone(&self.site);
-        thread::run(format!("net-make-{slot}"), move || wire::make(&site, slot))
+        thread::run(format!("net-make-{slot}"), move || make(&site, slot))
             .await
             .map_err(|source| AcquireError::Thread { slot, source })?
             .map_err(|source| AcquireError::Make { slot, source })
@@ -165,7 +180,7 @@ impl Inner {
     fn file(
         &self,
         slot: Slot,
-        result: Result<wire::Wire, AcquireError>,
+        result: Result<Wire, AcquireError>,
         cleaned: Result<(), ReleaseError>,
     ) -> Result<(), AcquireError> {
         let mut state = self.lock();

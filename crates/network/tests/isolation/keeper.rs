@@ -12,10 +12,10 @@ use crate::host::World;
 /// First argument that turns the test program into the keeper.
 pub(crate) const COMMAND: &str = "keep-a-network";
 
-/// Second argument that makes it lease and release without end.
+/// Second argument that makes it lease, rest and release without end.
 const CHURN: &str = "churn";
 
-/// Starts a process that opens the network and then leases and releases without end.
+/// Starts a process that opens the network and then leases, rests and releases without end.
 pub(crate) fn churn(tag: &str) -> Child {
     let program = std::env::current_exe().unwrap();
     Command::new(program).args([COMMAND, tag, CHURN]).stdin(Stdio::null()).spawn().unwrap()
@@ -41,7 +41,7 @@ impl Drop for Vmm {
 }
 
 impl Keeper {
-    /// Starts a process that opens the network, leases two slots and opens the first.
+    /// Starts a process that opens the network, leases two slots and opens the first; a third one rests.
     pub(crate) fn start(tag: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([COMMAND, tag])
@@ -75,6 +75,8 @@ pub(crate) fn run(arguments: &[String]) -> ! {
         while arguments.get(1).is_some_and(|argument| argument == CHURN) {
             let lease = network.acquire().await.unwrap();
             network.set_policy(lease.slot, Policy::Open).await.unwrap();
+            network.rest(lease.slot);
+            let lease = network.acquire().await.unwrap();
             network.release(lease.slot);
         }
         let first = network.acquire().await.unwrap();
@@ -83,7 +85,13 @@ pub(crate) fn run(arguments: &[String]) -> ! {
         let (slot, tap) = (first.slot, first.tap);
         let vmm =
             Command::new("sleep").arg("600").stdin(Stdio::from(tap)).stdout(Stdio::null()).spawn().unwrap();
-        crate::host::eventually("the prepared wires", || network.stats().ready == prepared).await;
+        let third = network.acquire().await.unwrap();
+        network.rest(third.slot);
+        crate::host::eventually("the prepared wires and the resting one", || {
+            let stats = network.stats();
+            stats.ready == prepared && stats.resting == 1
+        })
+        .await;
         println!("{} {slot} {}", vmm.id(), second.slot);
         // Until the parent kills this process, or is gone itself.
         drop(std::io::stdin().read_line(&mut String::new()));

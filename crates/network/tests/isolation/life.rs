@@ -170,7 +170,7 @@ pub(crate) async fn a_killed_process_leaves_nothing() {
 
     let (network, report) =
         Network::open(NetworkConfig { prepared: 0, ..world.config("dead") }, &[]).await.unwrap();
-    assert_eq!(report.removed.len(), 6, "two leased and four prepared");
+    assert_eq!(report.removed.len(), 7, "two leased, one resting and four prepared");
     assert!(leased.iter().all(|slot| report.removed.contains(slot)));
     assert!(report.adopted.is_empty() && report.broken.is_empty() && report.stuck.is_empty());
     // Although the VMM still holds the tap of one of them.
@@ -219,7 +219,7 @@ pub(crate) async fn running_sandboxes_are_adopted() {
             Broken { slot: never, damage: Damage::NamespaceMissing },
         ]
     );
-    assert_eq!(report.removed.len(), 4);
+    assert_eq!(report.removed.len(), 5, "one resting and four prepared");
     assert_eq!((network.policy(running), network.policy(ended)), (Some(Policy::Open), None));
 
     // The sandbox's tap still leads to the world, and can be closed.

@@ -9,6 +9,7 @@ mod guest;
 mod host;
 mod keeper;
 mod life;
+mod rest;
 mod walls;
 
 use std::{future::Future, panic, pin::Pin, process::ExitCode};
@@ -39,6 +40,15 @@ const CASES: &[Case] = cases![
     life::running_sandboxes_are_adopted,
     life::half_applied_policies_are_closed,
     life::times,
+    rest::a_wire_is_leased_again_as_it_was,
+    rest::an_open_wire_is_closed_while_it_rests,
+    rest::a_tap_that_stays_is_renewed,
+    rest::old_tokens_do_nothing,
+    rest::forgotten_or_asked_for_too_early_it_is_removed,
+    rest::only_so_many_rest,
+    rest::who_needs_a_slot_goes_first,
+    rest::closing_removes_what_rests,
+    rest::times,
 ];
 
 fn main() -> ExitCode {
