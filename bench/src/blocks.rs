@@ -36,7 +36,7 @@ pub(crate) struct Blocks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     Nothing,
-    /// Entropy and time.
+    /// Entropy and time, and connections: that of a machine that wakes where it fell asleep.
     Same,
     /// An address, too.
     Network,
@@ -46,7 +46,7 @@ enum Told {
 
 const STEPS: [(Told, &str); 4] = [
     (Told::Nothing, "first reply"),
-    (Told::Same, "entropy, clock"),
+    (Told::Same, "entropy, clock, connections"),
     (Told::Network, "address"),
     (Told::Anew, "names, keys"),
 ];

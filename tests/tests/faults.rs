@@ -151,7 +151,7 @@ fn a_snapshot_of_another_engine_is_refused_with_a_sentence() -> Result<()> {
         let clean = lab.settled_census().await?;
         let request = CreateRequest::new(CreateFrom::Snapshot(kept.id.clone()));
         let created = lab.node().create(request).await.map(|(sandbox, _)| sandbox.id().clone());
-        for refused in [created.map(drop), guest.wake().await] {
+        for refused in [created.map(drop), guest.wake().await.map(drop)] {
             let error = refused.err().context("it was resumed by another engine")?;
             ensure!(matches!(error, NodeError::Unfit(_)), "{error:?}");
             let said = domain::ErrorChain(&error).to_string();

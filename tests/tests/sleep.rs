@@ -22,6 +22,11 @@ fn nothing_is_lost_in_many_sleeps() -> Result<()> {
             guest.hibernate().await?;
             ensure!(guest.phase() == Phase::Hibernated);
             ensure!(directory.join("hibernation.json").exists());
+            let files = census::entries(&directory)?;
+            ensure!(
+                files.iter().any(|name| name.ends_with(".ahead")),
+                "nothing to read ahead is noted: {files:?}"
+            );
             ensure!(guest.machine().is_err(), "a hibernated sandbox has a machine");
             guest.wake().await?;
             ensure!(guest.phase() == Phase::Running);

@@ -34,6 +34,10 @@ pub(crate) fn assume(identity: &Identity) -> Result<IdentityConfirmed, Failure> 
             .map_err(failed(IdentityStep::SshHostKeys))?;
     }
     let mut connections_reset = 0;
+    if identity.network.is_none() && identity.fresh.is_none() && files.interface.is_some() {
+        // It wakes where it fell asleep. Its address is right, but the other ends of its connections have gone on.
+        connections_reset = connections::reset_stale().map_err(failed(IdentityStep::Connections))?;
+    }
     if let Some(network) = &identity.network {
         let missing = || io::Error::from_raw_os_error(libc::ENODEV);
         let interface =

@@ -23,7 +23,8 @@ use crate::sums::PageSums;
 use crate::{PAGE_BYTES, parallel};
 pub use compared::capture_compared;
 use reading::read;
-use writing::{clear_all, start_writing_out, write};
+pub use writing::start_writing_out;
+use writing::{clear_all, write};
 
 /// Bytes fetched from the VMM in one call: large enough to make calls rare, small enough to stay in the cache until
 /// they are written out.

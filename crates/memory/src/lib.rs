@@ -17,7 +17,7 @@ mod ranges;
 pub mod stream;
 pub mod sums;
 
-pub use capture::{CaptureError, Captured, WriteOut, capture, capture_compared};
+pub use capture::{CaptureError, Captured, WriteOut, capture, capture_compared, start_writing_out};
 pub use changed::ScanError;
 pub use mapping::{FindError, GuestMemory, Part, Sharing};
 pub use sums::{PageSums, SumError, Sums, VerifyError, What};

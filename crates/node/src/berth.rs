@@ -1,11 +1,12 @@
 //! A place for one machine: its directory, network and user id. Everything a machine holds on the host besides its process.
 
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use machine::Place;
-use network::{GuestAddresses, Network, Slot};
+use network::{GuestAddresses, Lease, Network, Rest, Slot};
 
 use crate::error::NodeError;
 use crate::paths::{make_directory, remove_directory};
@@ -19,6 +20,15 @@ pub(crate) struct Berth {
     pub(crate) addresses: GuestAddresses,
     /// The network card, until a machine process has it.
     pub(crate) tap: Option<OwnedFd>,
+    /// The name servers that its guest was told, if that is known.
+    pub(crate) told: Option<Vec<Ipv4Addr>>,
+}
+
+/// Where a sandbox that sleeps left its network, and what its guest was told.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    rest: Rest,
+    told: Option<Vec<Ipv4Addr>>,
 }
 
 /// Names and user ids of this node's machine processes.
@@ -58,12 +68,28 @@ impl Berth {
     pub(crate) async fn take(network: &Network, directory: PathBuf) -> Result<Self, NodeError> {
         let lease = network.acquire().await?;
         let made = make_directory(&directory);
-        let berth = Self { directory, slot: lease.slot, addresses: lease.addresses, tap: Some(lease.tap) };
+        let berth = Self::with(lease, directory);
         if let Err(error) = made {
             berth.leave(network).await;
             return Err(NodeError::host("make a machine's directory")(error));
         }
         Ok(berth)
+    }
+
+    fn with(lease: Lease, directory: PathBuf) -> Self {
+        let Lease { slot, addresses, tap, .. } = lease;
+        Self { directory, slot, addresses, tap: Some(tap), told: None }
+    }
+
+    /// Takes the network that a sandbox left when it fell asleep, if it is still there. Its guest knows all about it.
+    pub(crate) fn take_again(network: &Network, directory: PathBuf, resting: Resting) -> Option<Self> {
+        let lease = network.acquire_again(resting.rest)?;
+        Some(Self { told: resting.told, ..Self::with(lease, directory) })
+    }
+
+    /// Gives up the network only, such that the sandbox may find it again. Its machine process is gone.
+    pub(crate) fn rest(self, network: &Network) -> Resting {
+        Resting { rest: network.rest(self.slot), told: self.told }
     }
 
     /// Gives up the network and removes the directory.
@@ -79,6 +105,13 @@ impl Berth {
         if let Err(error) = network.release(self.slot).wait().await {
             tracing::warn!(slot = self.slot.get(), %error, "network slot {} could not be given back", self.slot);
         }
+    }
+}
+
+impl Resting {
+    /// Its sandbox will not come back to it.
+    pub(crate) fn forget(self, network: &Network) {
+        network.forget(self.rest);
     }
 }
 

@@ -16,7 +16,7 @@ use storage::Durability;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::archive;
-use crate::berth::Berth;
+use crate::berth::{Berth, Resting};
 use crate::error::NodeError;
 use crate::hibernation;
 use crate::meter::Meter;
@@ -232,6 +232,10 @@ pub(crate) struct Driver {
     directory: PathBuf,
     record: SandboxRecord,
     running: Option<Running>,
+    /// A machine that is not needed any more: the sandbox has fallen asleep.
+    asleep: Option<Running>,
+    /// The network it had before it fell asleep, as long as it sleeps.
+    resting: Option<Resting>,
     state: watch::Sender<SandboxState>,
     relink: Relink,
 }
@@ -244,8 +248,17 @@ pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, running: Option
     let (state, watcher) = watch::channel(SandboxState { record: Arc::new(record.clone()), link, meter });
     let id = record.id.clone();
     let directory = shared.paths.sandbox(&id);
-    let driver =
-        Driver { shared: Arc::clone(shared), directory, record, running, state, relink: Relink::new() };
+    let (shared_by_all, relink) = (Arc::clone(shared), Relink::new());
+    let driver = Driver {
+        shared: shared_by_all,
+        directory,
+        record,
+        running,
+        asleep: None,
+        resting: None,
+        state,
+        relink,
+    };
     shared.tasks.spawn(driver.run(queue));
     Sandbox { id, requests, state: watcher }
 }
@@ -303,6 +316,9 @@ impl Driver {
             Message::Hibernate(reply) => {
                 let outcome = self.hibernate().await;
                 answer(reply, self.or_death(outcome).await);
+                // The sandbox sleeps from the moment its image is whole. Whoever asked need not wait for what is left to do, but
+                // whatever is asked next does.
+                self.end_asleep().await;
             }
             Message::Wake(reply) => answer(reply, self.wake().await),
             Message::StartCold(reply) => answer(reply, self.start_cold().await),
@@ -395,6 +411,7 @@ impl Driver {
             // Whoever still looks at it holds nothing of the machine.
             self.publish();
         }
+        self.forget_network();
         remove_directory(&self.directory).map_err(NodeError::host("remove the sandbox's files"))?;
         self.shared.volumes.release(&self.record.id, &self.record.volumes);
         self.shared.forget(&self.record.id);

@@ -136,6 +136,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_ahead_is_in_memory_soon() {
+        let file = tempfile::tempfile().unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; 64 * PAGE as usize], 0).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        InUse(vec![8 * PAGE..16 * PAGE]).read(&file);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let is_in_memory = || {
+            let mut page = [0; PAGE as usize];
+            let mut into = [io::IoSliceMut::new(&mut page)];
+            rustix::io::preadv2(&file, &mut into, 12 * PAGE, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+        };
+        while !is_in_memory() {
+            assert!(std::time::Instant::now() < deadline, "it was never read");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
     fn a_file_shorter_than_noted_is_left_as_it_is() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(PAGE).unwrap();

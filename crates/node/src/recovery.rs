@@ -157,7 +157,7 @@ async fn attach(
     {
         tracing::warn!(sandbox.id = %record.id, %error, "the network of sandbox {} is not as it should be", record.id);
     }
-    let berth = Berth { directory, slot, addresses, tap: None };
+    let berth = Berth { directory, slot, addresses, tap: None, told: None };
     Ok(Running::new(shared, vm, link, berth, pin))
 }
 

@@ -176,14 +176,15 @@ pub(crate) async fn restore(
     record: &SandboxRecord,
     timings: &mut RestoreTimings,
 ) -> Result<(LiveMachine, Berth, Pin), NodeError> {
-    let ReadyMachine { berth, prepared, pin } = ready;
+    let ReadyMachine { mut berth, prepared, pin } = ready;
+    let dns = shared.config.name_servers.told_to(record.network);
+    berth.told = Some(dns.clone());
     let live = async {
         // A template never had a network to remember.
         let past = match pin.about().purpose {
             Purpose::Template { .. } => NetworkPast::None,
             Purpose::Kept | Purpose::Fork => NetworkPast::Possible,
         };
-        let dns = shared.config.name_servers.told_to(record.network);
         let identity = identity(&record.id, &record.identity_seed, Who::Anew, berth.addresses, past, dns)
             .map_err(NodeError::host("make an identity"))?;
         let load = Step::begin(info_span!("machine.load", otel.kind = "internal"));

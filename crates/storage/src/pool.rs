@@ -4,6 +4,7 @@
 //! ([`image`]). Which of them it is gets decided by trying to clone a file, never by the name of a file system. Where
 //! neither works, the pool is a plain directory, clones are copies, and [`Pool::reflink`] says why.
 
+mod early;
 pub mod image;
 mod loop_device;
 mod mkfs;
@@ -21,6 +22,7 @@ use crate::kill_point;
 use crate::lock::DataDir;
 use crate::program::ProgramError;
 use crate::random::random_name;
+pub use early::EarlyWrites;
 use image::{Image, ImageError, Place};
 
 /// Smallest image that XFS can be made in with current tools.
@@ -247,6 +249,12 @@ impl Pool {
     /// Where files of the pool go.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Lets the disk begin with what is written to the pool from now on, for as long as the result lives. For who writes much
+    /// and waits for it.
+    pub fn write_early(&self) -> EarlyWrites {
+        self.image.as_ref().map_or_else(EarlyWrites::none, |image| EarlyWrites::of(&image.path()))
     }
 
     /// Whether clones in it share their bytes.

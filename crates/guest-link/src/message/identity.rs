@@ -16,7 +16,7 @@ pub struct Identity {
     pub entropy: [[u8; 32]; 2],
     /// The time, in nanoseconds of Unix time.
     pub unix_time_ns: u64,
-    /// The network, if the guest has one.
+    /// The network, if the guest has one. Absent, too, when a machine wakes with the one it had: then only connections are reset.
     pub network: Option<Network>,
 }
 

@@ -61,8 +61,9 @@ pub(super) fn clear_all(target: &File, ranges: &[Range<u64>]) -> Result<u64, Cap
     Ok(zero_bytes)
 }
 
-/// Only a hint: whoever needs the bytes on the disk syncs.
-pub(super) fn start_writing_out(target: &File, range: Range<u64>) {
+/// Lets the kernel begin to write a range of a file to the disk; one of no length is the whole file. Only a hint: whoever needs the
+/// bytes there syncs.
+pub fn start_writing_out(target: &File, range: Range<u64>) {
     let (offset, length) = (range.start as libc::off64_t, length(&range) as libc::off64_t);
     // SAFETY: the call takes numbers only.
     unsafe { libc::sync_file_range(target.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE) };

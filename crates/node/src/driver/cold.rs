@@ -33,6 +33,7 @@ impl Driver {
         let files = boot_files(&self.shared, &image::Silent).await?;
         let shared = Arc::clone(&self.shared);
         let _turn = shared.restore_turn().await?;
+        self.forget_network();
         let mut berth = Berth::take(&self.shared.network, self.directory.clone()).await?;
         self.record.memory = MemoryBase::Booted(format!("memory.{}", self.record.generation));
         self.enter(Phase::Starting, Durability::Synced)?;
@@ -74,13 +75,15 @@ impl Driver {
             tap: berth.tap.take(),
         };
         let vm = self.shared.engine.boot(plan).await?;
+        let dns = self.shared.config.name_servers.told_to(self.record.network);
+        berth.told = Some(dns.clone());
         let identity = identity(
             &self.record.id,
             &self.record.identity_seed,
             Who::Anew,
             berth.addresses,
             NetworkPast::None,
-            self.shared.config.name_servers.told_to(self.record.network),
+            dns,
         )
         .map_err(host("make an identity"))?;
         let connected = async {

@@ -43,6 +43,13 @@ impl Driver {
         }
     }
 
+    /// The sandbox does not come back to the network it had before it fell asleep.
+    pub(super) fn forget_network(&mut self) {
+        if let Some(resting) = self.resting.take() {
+            resting.forget(&self.shared.network);
+        }
+    }
+
     /// Gives back what a machine that has ended held on the host.
     pub(super) async fn give_up(&self, running: Running) {
         let Running { berth, pin, .. } = running;
@@ -51,13 +58,13 @@ impl Driver {
         self.shared.snapshots.collect();
     }
 
-    /// Ends a machine whose memory is saved. Its network goes in the background: nobody has to wait for that.
-    pub(super) async fn end_saved(&self, running: Running) {
-        let Running { vm, berth, pin, link, meter } = running;
-        let _in_background = self.shared.network.release(berth.slot);
+    /// Ends the machine of a sandbox that has fallen asleep. Its network waits for a while for the sandbox to come back.
+    pub(super) async fn end_asleep(&mut self) {
+        let Some(Running { vm, berth, pin, link, meter }) = self.asleep.take() else { return };
         drop(link);
         meter.ask_last().await;
         vm.kill().await;
+        self.resting = Some(berth.rest(&self.shared.network));
         drop(pin);
         self.shared.snapshots.collect();
     }

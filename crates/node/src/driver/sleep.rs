@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use domain::lifecycle::{Phase, Request, Verdict};
 use guest_link::client::Flush;
-use guest_link::message::NetworkPast;
+use guest_link::message::{Identity, NetworkPast};
 use storage::Durability;
 use tracing::info_span;
 
@@ -35,7 +35,7 @@ impl Driver {
         self.enter(Phase::Hibernating, Durability::Unsynced)?;
         match self.save_image(before).await {
             Ok((image, timings)) => {
-                self.fall_asleep(image).await;
+                self.fall_asleep(image);
                 Ok(timings)
             }
             Err(error) => {
@@ -68,6 +68,8 @@ impl Driver {
             memory: &memory,
             disk: &disk,
         };
+        // Nothing goes on before all of it is on the disk.
+        let _early = self.shared.pool.write_early();
         let (saved, mut timings) =
             save::take(&subject, &targets, Flush::FileSystems, Afterwards::StayPaused).await?;
         let fingerprint = self.shared.engine.fingerprint().clone();
@@ -96,7 +98,7 @@ impl Driver {
 
     /// The image is whole: from here on it, and not the machine, is the sandbox, whether that can be written down or not. A
     /// record that still says `Hibernating` beside a whole image means the same.
-    async fn fall_asleep(&mut self, image: Image) {
+    fn fall_asleep(&mut self, image: Image) {
         let running = self.running.take();
         self.record.memory = MemoryBase::Own(image.memory);
         // Need not be synced: `Hibernating` beside a whole image says the same.
@@ -105,9 +107,7 @@ impl Driver {
             self.record.phase = Phase::Hibernated;
             self.publish();
         }
-        if let Some(running) = running {
-            self.end_saved(running).await;
-        }
+        self.asleep = running;
         let keep = self.record.own_memory().map(str::to_owned);
         if let Err(error) = hibernation::remove_unnamed(&self.directory, keep.as_deref()) {
             tracing::warn!(sandbox.id = %self.record.id, %error, "old memory of sandbox {} stays", self.record.id);
@@ -134,7 +134,15 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         let _turn = shared.restore_turn().await?;
         self.enter(Phase::Waking, Durability::Unsynced)?;
-        let berth = match Berth::take(&self.shared.network, self.directory.clone()).await {
+        let again = self
+            .resting
+            .take()
+            .and_then(|resting| Berth::take_again(&self.shared.network, self.directory.clone(), resting));
+        let taken = match again {
+            Some(berth) => Ok(berth),
+            None => Berth::take(&self.shared.network, self.directory.clone()).await,
+        };
+        let berth = match taken {
             Ok(berth) => berth,
             Err(error) => {
                 self.enter(Phase::Hibernated, Durability::Unsynced)?;
@@ -151,15 +159,20 @@ impl Driver {
         prepare: Step,
     ) -> Result<RestoreTimings, NodeError> {
         let mut timings = RestoreTimings::default();
+        let dns = self.shared.config.name_servers.told_to(self.record.network);
+        let knows = berth.told.as_ref() == Some(&dns);
+        berth.told = Some(dns.clone());
         let made = identity(
             &self.record.id,
             &self.record.identity_seed,
             Who::Same,
             berth.addresses,
             NetworkPast::Possible,
-            self.shared.config.name_servers.told_to(self.record.network),
+            dns,
         );
         let identity = match made {
+            // A guest that finds its network again has nothing to change.
+            Ok(identity) if knows => Identity { network: None, ..identity },
             Ok(identity) => identity,
             Err(error) => {
                 berth.leave(&self.shared.network).await;

@@ -160,7 +160,7 @@ async fn perform(node: &Node, command: Command, format: Format) -> anyhow::Resul
             let timings = node.sandbox(&id)?.hibernate().await.context("hibernate")?;
             output::result(format, &timings, String::new)?;
         }
-        Command::Wake { id } => node.sandbox(&id)?.wake().await.context("wake")?,
+        Command::Wake { id } => node.sandbox(&id)?.wake().await.map(drop).context("wake")?,
         Command::StartCold { id } => node.sandbox(&id)?.start_cold().await.context("start from disk")?,
         Command::Delete { ids } => {
             for id in ids {
