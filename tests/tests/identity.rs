@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use network::Policy;
 use node::{CreateFrom, CreateRequest, NodeError};
-use tests::{Guest, Lab, LabSettings, NAME_SERVER, in_lab, run};
+use tests::{Guest, Lab, LabSettings, NAME_SERVER, in_lab, run, wait};
 
 /// How far a guest's clock may be from ours, on a busy host.
 const CLOCK_SECONDS_MAX: f64 = 2.0;
@@ -131,23 +131,66 @@ const CONNECTION: &str = "import _socket as s,time\n\
     __import__('posix').rename('/run/outcome.new','/run/outcome')\n\
     time.sleep(1000)\n";
 
+/// Its address; the connections are there when this returns.
+async fn connect(guest: &Guest) -> Result<String> {
+    guest.shell("ip -4 -o addr show eth0 | awk '{print $4}' | cut -d/ -f1 > /run/address").await?;
+    let spec = guest_link::message::ProcessSpec::argv(["/usr/bin/python3", "-c", CONNECTION]);
+    guest.link().await?.start_detached(spec).await?;
+    guest.shell("for i in $(seq 200); do [ -s /run/connected ] && exit 0; sleep 0.1; done; exit 1").await?;
+    ensure!(guest.shell("test -e /run/outcome; echo $?").await? == "1", "it broke by itself");
+    guest.shell("cat /run/address").await
+}
+
+async fn expect_reset(guest: &Guest) -> Result<()> {
+    let wait = "for i in $(seq 100); do [ -s /run/outcome ] && break; sleep 0.1; done; cat /run/outcome; echo; cat /run/loopback";
+    let outcome = guest.shell(wait).await.context("its connection hangs")?;
+    let (outside, inside) = outcome.split_once('\n').context("two outcomes")?;
+    ensure!(outside.starts_with("error") || outside == "closed", "{outside}");
+    ensure!(inside == "loopback x", "a connection within the guest was cut: {inside}");
+    Ok(())
+}
+
+#[test]
+fn a_sandbox_that_wakes_soon_finds_its_network_again() -> Result<()> {
+    in_lab(async |lab| {
+        let guest = lab.create().await?;
+        let address = connect(&guest).await?;
+        let slot = guest.state().record.slot;
+        let network = lab.node().network();
+        let resting = |count| {
+            wait::until("its network rests", Duration::from_secs(60), move || {
+                network.stats().resting == count
+            })
+        };
+        guest.hibernate().await?;
+        resting(1).await?;
+        guest.wake().await?;
+        ensure!(guest.state().record.slot == slot, "it has another network");
+        let found = guest.shell("ip -4 -o addr show eth0 | awk '{print $4}' | cut -d/ -f1").await?;
+        ensure!(found == address, "it uses {found}, not {address}");
+        // The other ends of its connections have not slept.
+        expect_reset(&guest).await?;
+        // The way to it is there: it refuses what nobody listens for.
+        let way = (address.parse::<std::net::Ipv4Addr>()?, 9).into();
+        let knock = move || std::net::TcpStream::connect_timeout(&way, Duration::from_secs(20));
+        let slot = network::Slot::new(slot.context("it has no network")?);
+        let knocked = network.enter(slot, knock).await?.map(drop).map_err(|error| error.kind());
+        ensure!(knocked == Err(std::io::ErrorKind::ConnectionRefused), "{knocked:?}");
+        // One that does not come back leaves nothing.
+        guest.hibernate().await?;
+        resting(1).await?;
+        guest.delete().await?;
+        resting(0).await
+    })
+}
+
 #[test]
 fn connections_to_a_world_that_is_gone_are_reset() -> Result<()> {
     in_lab(async |lab| {
         let guest = lab.create().await?;
-        guest.shell("ip -4 -o addr show eth0 | awk '{print $4}' | cut -d/ -f1 > /run/address").await?;
-        let spec = guest_link::message::ProcessSpec::argv(["/usr/bin/python3", "-c", CONNECTION]);
-        guest.link().await?.start_detached(spec).await?;
-        guest
-            .shell("for i in $(seq 200); do [ -s /run/connected ] && exit 0; sleep 0.1; done; exit 1")
-            .await?;
-        ensure!(guest.shell("test -e /run/outcome; echo $?").await? == "1", "it broke by itself");
+        connect(&guest).await?;
         let child = lab.fork(&guest, 1).await?.pop().context("a child")?;
-        let wait = "for i in $(seq 100); do [ -s /run/outcome ] && break; sleep 0.1; done; cat /run/outcome; echo; cat /run/loopback";
-        let outcome = child.shell(wait).await.context("the child's connection hangs")?;
-        let (outside, inside) = outcome.split_once('\n').context("two outcomes")?;
-        ensure!(outside.starts_with("error") || outside == "closed", "{outside}");
-        ensure!(inside == "loopback x", "a connection within the guest was cut: {inside}");
+        expect_reset(&child).await.context("the child")?;
         // The parent was not restored: it keeps what it has.
         ensure!(
             guest.shell("test -e /run/outcome; echo $?").await? == "1",
