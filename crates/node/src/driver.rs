@@ -5,7 +5,7 @@
 use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use domain::lifecycle::{Phase, Request, Verdict};
 use domain::{SandboxId, SnapshotId};
@@ -29,11 +29,13 @@ use crate::snapshots::{DISK, Pin, Purpose};
 
 pub(crate) mod cold;
 mod ending;
+mod relink;
 mod settings;
 mod sleep;
 mod snapshot;
 
 pub(crate) use ending::DEATH_PATIENCE;
+use relink::Relink;
 
 /// Requests waiting for one sandbox; more are refused by making the caller wait.
 const QUEUE_LENGTH: usize = 32;
@@ -161,45 +163,6 @@ impl Sandbox {
         let (reply, answer) = oneshot::channel();
         self.requests.send(message(reply)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
-    }
-}
-
-/// When a lost link is opened again: at once the first time, then ever more rarely, so that a guest which keeps breaking it
-/// costs the host next to nothing. A request that needs the link does not wait for this.
-#[derive(Debug)]
-struct Relink {
-    due: Option<Instant>,
-    delay: Duration,
-    lost_last: Option<Instant>,
-}
-
-impl Relink {
-    const DELAY_MAX: Duration = Duration::from_secs(30);
-    /// A link that held this long was a good one.
-    const GOOD: Duration = Duration::from_secs(60);
-
-    fn new() -> Self {
-        Self { due: None, delay: Duration::ZERO, lost_last: None }
-    }
-
-    /// Takes note of a loss. `true` for one worth telling: not the next in a row of them.
-    fn lost(&mut self) -> bool {
-        let now = Instant::now();
-        let first = self.lost_last.is_none_or(|last| now.duration_since(last) > Self::GOOD);
-        self.delay = match first {
-            true => Duration::ZERO,
-            false => (self.delay * 2).clamp(Duration::from_millis(100), Self::DELAY_MAX),
-        };
-        self.lost_last = Some(now);
-        self.due = Some(now + self.delay);
-        first
-    }
-
-    async fn wait(&self) {
-        match self.due {
-            Some(due) => tokio::time::sleep_until(due.into()).await,
-            None => pending().await,
-        }
     }
 }
 
@@ -447,7 +410,7 @@ impl Driver {
     }
 
     async fn relink(&mut self) {
-        self.relink.due = None;
+        self.relink.done();
         if self.record.phase == Phase::Running
             && self.running.is_some()
             && let Err(error) = self.link().await
