@@ -240,10 +240,17 @@ impl Lab {
     /// counts are compared with. A sleeping or removed sandbox gives them back after the request is answered.
     pub async fn settled_census(&self) -> Result<Census> {
         let mut settled = None;
+        for sandbox in self.node().sandboxes() {
+            // Whatever is asked waits until the machine of one that has just fallen asleep is gone.
+            drop(sandbox.console().await);
+        }
         wait::until_async("the host settles", TIDY_PATIENCE, async || {
             let census = self.census()?;
-            let is_settled =
-                census.namespaces + census.waiting.len() == census.machines && census.empty_groups == 0;
+            let network = self.node().network().stats();
+            let is_settled = census.namespaces + census.waiting.len()
+                == census.machines + network.resting as usize
+                && network.making == 0
+                && census.empty_groups == 0;
             settled = is_settled.then_some(census);
             Ok(is_settled)
         })

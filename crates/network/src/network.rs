@@ -158,6 +158,13 @@ impl Network {
         self.inner.release(slot)
     }
 
+    /// Takes note that a leased slot is about to be released or to rest: whoever needs a slot when there is none waits for it.
+    pub fn leave_soon(&self, slot: Slot) {
+        if let Some(leased) = self.inner.lock().leased.get_mut(&slot) {
+            leased.is_leaving = true;
+        }
+    }
+
     /// Keeps a sandbox's network for when the sandbox comes back, closed and with a new tap, instead of removing it.
     ///
     /// Call it when the machine's process is gone, and with it the connections into the namespace. The slot is not

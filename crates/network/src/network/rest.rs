@@ -38,6 +38,8 @@ impl Inner {
         // Under the lock, so that closing, which takes it, waits for this task.
         self.tasks.spawn_on(task, &self.runtime);
         drop(state);
+        // Whoever waited for it may have it.
+        self.changed.notify_waiters();
         rest
     }
 

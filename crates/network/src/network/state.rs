@@ -53,13 +53,15 @@ pub struct Stats {
 pub(super) struct Leased {
     /// Unknown for a wire that was found broken.
     pub(super) policy: Option<Policy>,
+    /// Its sandbox is about to give it back.
+    pub(super) is_leaving: bool,
     /// Held while something is being done to the wire, so that policies and removal follow each other.
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Leased {
     pub(super) fn new(policy: Option<Policy>) -> Self {
-        Self { policy, turn: Arc::default() }
+        Self { policy, is_leaving: false, turn: Arc::default() }
     }
 }
 

@@ -126,7 +126,10 @@ impl Inner {
             return Err(AcquireError::Closed);
         }
         let Some(slot) = state.slots.take() else {
-            let coming = state.making > 0 || !state.removing.is_empty() || !state.ready.is_empty();
+            let coming = state.making > 0
+                || !state.removing.is_empty()
+                || !state.ready.is_empty()
+                || state.leased.values().any(|leased| leased.is_leaving);
             // Whoever needs a network now goes before whoever may come back.
             return if coming || self.make_room(&mut state) {
                 Ok(None)

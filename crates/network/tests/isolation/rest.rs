@@ -312,6 +312,17 @@ pub(crate) async fn who_needs_a_slot_goes_first() {
         assert!(network.acquire_again(token).is_none());
     }
     assert!(matches!(network.acquire().await, Err(AcquireError::Exhausted { .. })));
+    // One that is about to leave is waited for, whether it comes to rest or goes.
+    network.leave_soon(slots[3]);
+    let (waited, rested) = tokio::join!(biased; network.acquire(), async { network.rest(slots[3]) });
+    assert_eq!(waited.unwrap().slot, slots[3]);
+    assert!(network.acquire_again(rested).is_none());
+    network.leave_soon(slots[3]);
+    let (waited, gone) =
+        tokio::join!(biased; network.acquire(), async { network.release(slots[3]).wait().await });
+    assert_eq!(waited.unwrap().slot, slots[3]);
+    gone.unwrap();
+    assert!(matches!(network.acquire().await, Err(AcquireError::Exhausted { .. })));
     // Several at once.
     for &slot in &slots[..3] {
         rest(&network, slot).await;

@@ -107,6 +107,9 @@ impl Driver {
             self.record.phase = Phase::Hibernated;
             self.publish();
         }
+        if let Some(running) = &running {
+            self.shared.network.leave_soon(running.berth.slot);
+        }
         self.asleep = running;
         let keep = self.record.own_memory().map(str::to_owned);
         if let Err(error) = hibernation::remove_unnamed(&self.directory, keep.as_deref()) {
