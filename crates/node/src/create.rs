@@ -150,7 +150,8 @@ async fn settle_somewhere(
         Step::since(started, info_span!("machine.prepare", otel.kind = "internal", waiting = false));
     let aside = shared.paths.waiting().join(record.id.as_str());
     let volumes = shared.volumes.drives(&record.volumes)?;
-    if pin.about().purpose == Purpose::Kept && !pin.is_elsewhere() {
+    // Memory of templates stays in use, and so in memory.
+    if !matches!(pin.about().purpose, Purpose::Template { .. }) && !pin.is_elsewhere() {
         read_ahead::begin(pin.path(MEMORY)?);
     }
     let memory = archive::memory_of(shared, &pin)?;
