@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 use engines::EngineConfig;
 use guest_link::client::{Link, Opening};
-use guest_link::message::{FreshIdentity, HostKeyFile, Identity, Network, NetworkPast, USUAL_KEY_BYTES};
+use guest_link::message::{
+    ENTROPY_BYTES, FreshIdentity, HostKey, Identity, Network, NetworkPast, USUAL_KEY_BYTES,
+};
 use machine::qemu::Accelerator;
 use network::Lease;
 use serde_json::{Value, json};
@@ -108,26 +110,18 @@ fn translated(report: &Value) -> anyhow::Result<i64> {
 }
 
 fn identity(lease: &Lease, told: Told) -> Option<Identity> {
-    let key = |name: &str, half: usize| HostKeyFile {
-        name: name.into(),
-        contents: vec![b'a'; USUAL_KEY_BYTES[half]],
-    };
-    let fresh = FreshIdentity {
-        machine_id: [3; 16],
-        ssh_host_keys: vec![key("ssh_host_ed25519_key", 0), key("ssh_host_ed25519_key.pub", 1)],
-    };
+    let [private, public] = USUAL_KEY_BYTES.map(|bytes| vec![b'a'; bytes]);
+    let fresh = FreshIdentity { machine_id: [3; 16], ssh_host_key: HostKey { private, public } };
     let network = Network {
         past: NetworkPast::None,
         mac: lease.addresses.mac.0,
         address: lease.addresses.ip,
-        prefix: lease.addresses.prefix,
-        gateway: lease.addresses.gateway,
         dns: Vec::new(),
     };
     (told >= Told::Same).then(|| Identity {
         fresh: (told >= Told::Anew).then_some(fresh),
         hostname: "abcdefghijklmnopqrstuvwxyz".into(),
-        entropy: [[1; 32], [2; 32]],
+        entropy: [1; ENTROPY_BYTES],
         unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
         network: (told >= Told::Network).then_some(network),
     })

@@ -1,10 +1,12 @@
 //! Every sandbox is somebody: what two machines of one snapshot must not share, and what a restored guest must have noticed.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use network::Policy;
+use domain::lifecycle::Phase;
+use network::{Policy, Slot};
 use node::{CreateFrom, CreateRequest, NodeError};
 use tests::{Guest, Lab, LabSettings, NAME_SERVER, in_lab, run, wait};
 
@@ -60,14 +62,14 @@ fn machines_of_one_snapshot_share_nothing_of_their_identity() -> Result<()> {
         ensure!(keys.len() == 3, "{keys:?}");
         for guest in guests {
             ensure!(guest.shell("hostname").await? == guest.id().to_string());
-            // It is the address the host gave this sandbox: the gateway of that subnet is its neighbour.
+            // It is the address the host gave this sandbox, and it knows the way out.
             let slot = guest.state().record.slot.context("it has no network")?;
             let given =
                 lab.node().network().addresses(network::Slot::new(slot)).context("an unknown slot")?;
             let found = guest.shell("ip -4 -o addr show eth0 | awk '{print $4}' | cut -d/ -f1").await?;
             ensure!(found == given.ip.to_string(), "it uses {found}, not {}", given.ip);
             let gateway = guest.shell("ip -4 route show default | awk '{print $3}'").await?;
-            ensure!(gateway == given.gateway.to_string(), "its gateway is {gateway}, not {}", given.gateway);
+            ensure!(gateway == network::GATEWAY.to_string(), "its gateway is {gateway}");
         }
         lab.node().delete_snapshot(&snapshot.id)?;
         Ok(())
@@ -227,6 +229,55 @@ fn an_id_is_given_once() -> Result<()> {
         };
         ensure!(lab.node().create(request).await.is_err(), "one id was given twice");
         guest.shell("true").await?;
+        Ok(())
+    })
+}
+
+/// Who is next to a guest, on the host's side of its wire, hears it under the address it was given, and is heard.
+async fn expect_network(lab: &Lab, guest: &Guest) -> Result<()> {
+    let slot = Slot::new(guest.state().record.slot.context("it has no network")?);
+    let given = lab.node().network().addresses(slot).context("an unknown slot")?;
+    let open = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+    let socket = lab.node().network().enter(slot, open).await??;
+    socket.set_read_timeout(Some(wait::scaled(Duration::from_secs(20))))?;
+    let port = socket.local_addr()?.port();
+    for to in [given.host, network::GATEWAY] {
+        let here = socket.try_clone()?;
+        let hear = tokio::task::spawn_blocking(move || {
+            let (_, from) = here.recv_from(&mut [0; 16])?;
+            here.send_to(b"heard", from)?;
+            Ok::<_, std::io::Error>(from)
+        });
+        let said = guest
+            .shell(&format!(
+                "python3 -c \"import socket; s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.settimeout(20); \
+                 s.sendto(b'here',('{to}',{port})); print(s.recv(16).decode())\""
+            ))
+            .await?;
+        let from = hear.await??;
+        ensure!(from.ip() == IpAddr::V4(given.ip), "what it sent to {to} came from {from}");
+        ensure!(said == "heard", "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guest_speaks_from_the_address_it_was_given() -> Result<()> {
+    in_lab(async |lab| {
+        let guest = lab.create().await?;
+        expect_network(lab, &guest).await?;
+        let child = lab.fork(&guest, 1).await?.pop().context("a fork")?;
+        expect_network(lab, &child).await?;
+        guest.hibernate().await?;
+        guest.wake().await?;
+        expect_network(lab, &guest).await?;
+        tests::leftovers::os::kill_process(guest.machine()?)?;
+        wait::until("its end is noticed", Duration::from_secs(30), || guest.phase() == Phase::Died).await?;
+        guest.start_cold().await?;
+        expect_network(lab, &guest).await?;
+        for guest in [guest, child] {
+            guest.remove().await?;
+        }
         Ok(())
     })
 }

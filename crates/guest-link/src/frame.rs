@@ -18,6 +18,9 @@ use crate::session::{HELLO_BYTES, Hello, Tag};
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 9;
 
+/// Most messages are no longer than this; others make their room as they grow.
+const PAYLOAD_BYTES_USUAL: usize = 128;
+
 /// Bytes around the payload.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 4;
 
@@ -116,7 +119,8 @@ pub fn encode_message<T: Serialize>(
 
 /// Encodes a message that must fit in one frame.
 pub fn to_payload<T: Serialize>(message: &T) -> Result<Vec<u8>, EncodeError> {
-    let payload = postcard::to_stdvec(message).map_err(|_| EncodeError::Encoder)?;
+    let room = Vec::with_capacity(PAYLOAD_BYTES_USUAL);
+    let payload = postcard::to_extend(message, room).map_err(|_| EncodeError::Encoder)?;
     if payload.len() > PAYLOAD_BYTES_MAX {
         Err(EncodeError::TooLong { length: payload.len() })
     } else {

@@ -3,6 +3,7 @@
 //! A stream is: one [`Request`] from the host; then events and data from the guest, data from the host where the request takes
 //! any; then one `Result<Response, Failure>` from the guest, unless the host cancelled.
 
+mod bytes;
 mod connect;
 mod failure;
 mod file;
@@ -17,8 +18,8 @@ pub use file::{
     WatchKind, WatchScope, WatchSpec, WriteMode, WriteSpec,
 };
 pub use identity::{
-    FreshIdentity, HostKeyFile, Identity, IdentityConfirmed, IdentityStep, Network, NetworkPast,
-    USUAL_KEY_BYTES,
+    ENTROPY_BYTES, FreshIdentity, GATEWAY, HostKey, Identity, IdentityConfirmed, IdentityStep, Network,
+    NetworkPast, USUAL_KEY_BYTES,
 };
 pub use process::{
     Attachment, Channel, Command, Exit, ExitStatus, InputEnd, OffsetRange, Offsets, ProcessDefaults,

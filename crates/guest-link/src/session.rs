@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Changes whenever a message or the framing changes. A guest restored from a snapshot runs the program it was baked with, so
 /// the host refuses a guest that speaks another version.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// Opens every `Hello` payload.
 pub const HELLO_MAGIC: [u8; 16] = *b"pandastack\xf7hello";

@@ -30,13 +30,13 @@ pub(crate) fn assume(identity: &Identity) -> Result<IdentityConfirmed, Failure> 
         let origin = if template { Origin::Template } else { Origin::Used };
         names::set_hostname(files, &identity.hostname, origin).map_err(failed(IdentityStep::Hostname))?;
         names::set_machine_id(files, &fresh.machine_id, origin).map_err(failed(IdentityStep::MachineId))?;
-        ssh_host_keys = names::set_ssh_host_keys(files, &fresh.ssh_host_keys, origin)
+        ssh_host_keys = names::set_ssh_host_key(files, &fresh.ssh_host_key, origin)
             .map_err(failed(IdentityStep::SshHostKeys))?;
     }
     let mut connections_reset = 0;
     if identity.network.is_none() && identity.fresh.is_none() && files.interface.is_some() {
         // It wakes where it fell asleep. Its address is right, but the other ends of its connections have gone on.
-        connections_reset = connections::reset_stale().map_err(failed(IdentityStep::Connections))?;
+        connections_reset = files.reset_connections().map_err(failed(IdentityStep::Connections))?;
     }
     if let Some(network) = &identity.network {
         let missing = || io::Error::from_raw_os_error(libc::ENODEV);
@@ -44,7 +44,7 @@ pub(crate) fn assume(identity: &Identity) -> Result<IdentityConfirmed, Failure> 
             files.interface.as_ref().ok_or_else(missing).map_err(failed(IdentityStep::Interface))?;
         if network.past == NetworkPast::Possible {
             interface.remove_addresses().map_err(failed(IdentityStep::Interface))?;
-            connections_reset = connections::reset_stale().map_err(failed(IdentityStep::Connections))?;
+            connections_reset = files.reset_connections().map_err(failed(IdentityStep::Connections))?;
         }
         interface.configure(network).map_err(failed(IdentityStep::Address))?;
         if !network.dns.is_empty() {

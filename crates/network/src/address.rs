@@ -1,6 +1,6 @@
 //! The pool of guest addresses and the arithmetic between slots and subnets. Pure.
 //!
-//! Slot `n` is the /30 that begins at the pool's base plus `4n`: `.1` is the gateway on `tap0`, `.2` the guest.
+//! Slot `n` is the /30 that begins at the pool's base plus `4n`: `.1` is the host on `tap0`, `.2` the guest.
 
 use std::{fmt, net::Ipv4Addr, str::FromStr};
 
@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 /// Prefix length of the subnet each guest lives in.
 const GUEST_PREFIX: u8 = 30;
+/// Default gateway of every guest, on every `tap0`. It is the same for all, so that the route to it is part of a template: a guest that
+/// becomes somebody has nothing to set but its own address.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+
 /// The largest pool: seven decimal digits of slot are what an interface name has room for.
 const POOL_PREFIX_MIN: u8 = 8;
 
@@ -61,8 +65,8 @@ impl fmt::Display for MacAddress {
 pub struct GuestAddresses {
     /// The guest's own address.
     pub ip: Ipv4Addr,
-    /// Its default gateway.
-    pub gateway: Ipv4Addr,
+    /// The host's address next to it.
+    pub host: Ipv4Addr,
     /// Prefix length of the subnet both are in.
     pub prefix: u8,
     /// Hardware address of the guest's network card.
@@ -191,7 +195,7 @@ impl AddressPool {
         let ip = Ipv4Addr::from_bits(network + 2);
         Some(GuestAddresses {
             ip,
-            gateway: Ipv4Addr::from_bits(network + 1),
+            host: Ipv4Addr::from_bits(network + 1),
             prefix: GUEST_PREFIX,
             mac: MacAddress::of(0, ip),
             gateway_mac: MacAddress::GATEWAY,
@@ -257,7 +261,7 @@ mod tests {
         assert_eq!(pool, AddressPool::default());
         assert_eq!(pool.capacity(), 16_384);
         let first = pool.addresses(Slot::new(0)).unwrap();
-        assert_eq!((first.gateway, first.ip), (Ipv4Addr::new(10, 201, 0, 1), Ipv4Addr::new(10, 201, 0, 2)));
+        assert_eq!((first.host, first.ip), (Ipv4Addr::new(10, 201, 0, 1), Ipv4Addr::new(10, 201, 0, 2)));
         assert_eq!(first.mac.to_string(), "06:00:0a:c9:00:02");
         let last = pool.addresses(Slot::new(16_383)).unwrap();
         assert_eq!(last.ip, Ipv4Addr::new(10, 201, 255, 254));
@@ -297,7 +301,7 @@ mod tests {
         fn slots_and_subnets_map_both_ways(pool in any_pool(), pick: u32) {
             let slot = Slot::new(pick % pool.capacity());
             let addresses = pool.addresses(slot).unwrap();
-            for ip in [addresses.network(), addresses.gateway, addresses.ip] {
+            for ip in [addresses.network(), addresses.host, addresses.ip] {
                 prop_assert!(pool.contains(ip));
                 prop_assert_eq!(pool.slot_of(ip), Some(slot));
             }
@@ -311,7 +315,7 @@ mod tests {
             let (a, b) = (Slot::new(a % pool.capacity()), Slot::new(b % pool.capacity()));
             prop_assume!(a != b);
             let (a, b) = (pool.addresses(a).unwrap(), pool.addresses(b).unwrap());
-            prop_assert!(a.ip != b.ip && a.gateway != b.gateway && a.mac != b.mac && a.ip != b.gateway);
+            prop_assert!(a.ip != b.ip && a.host != b.host && a.mac != b.mac && a.ip != b.host);
         }
 
         #[test]

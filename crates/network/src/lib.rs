@@ -36,7 +36,7 @@ mod uplink;
 mod network;
 mod recovery;
 
-pub use address::{AddressPool, GuestAddresses, MacAddress, ParsePoolError, Slot};
+pub use address::{AddressPool, GATEWAY, GuestAddresses, MacAddress, ParsePoolError, Slot};
 pub use firewall::FirewallError;
 pub use netlink::NetlinkError;
 pub use network::{

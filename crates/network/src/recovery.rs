@@ -133,7 +133,7 @@ enum Condition {
 /// Finds out how a wire is. Leaves the thread in its namespace.
 fn inspect(site: &Site, slot: Slot) -> Result<Condition, WireError> {
     let name = &site.tag.namespace(slot);
-    let gateway = site.addresses(slot).gateway;
+    let expected = site.addresses(slot).host;
     let mut host = Netlink::open().step("reach the host", name)?;
     let host_end = host.link(&site.tag.veth(slot)).step("find the host's end", name)?;
     match namespace::enter(name) {
@@ -152,7 +152,7 @@ fn inspect(site: &Site, slot: Slot) -> Result<Condition, WireError> {
         return Ok(Condition::Damaged(Damage::VethMissing));
     };
     let addresses = inside.addresses().step("read the addresses", name)?;
-    if !addresses.iter().any(|address| address.index == tap.index && address.ip == gateway) {
+    if !addresses.iter().any(|address| address.index == tap.index && address.ip == expected) {
         return Ok(Condition::Damaged(Damage::ForeignAddress));
     }
     let forwards = sysctl::get("ipv4/conf/tap0/forwarding").step("read the forwarding", name)?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    address::{AddressPool, GuestAddresses, Slot},
+    address::{AddressPool, GATEWAY, GuestAddresses, Slot},
     namespace,
     netlink::{InterfaceAddress, LinkChange, Netlink, NetlinkError, VethPair},
     policy, sysctl,
@@ -149,9 +149,9 @@ fn add_tap(inside: &mut Netlink, addresses: &GuestAddresses, name: &str) -> Resu
     let tap = tap::open().step("make the tap", name)?;
     let index = inside.link_index(tap::TAP).step("find the tap", name)?;
     inside.change_link(tap::TAP, LinkChange::JoinWire(addresses.gateway_mac)).step("start the tap", name)?;
-    inside
-        .set_address(InterfaceAddress { index, ip: addresses.gateway, prefix: addresses.prefix })
-        .step("set the gateway address", name)?;
+    for (ip, prefix) in [(addresses.host, addresses.prefix), (GATEWAY, 32)] {
+        inside.set_address(InterfaceAddress { index, ip, prefix }).step("set the host's addresses", name)?;
+    }
     inside
         .set_neighbour(index, addresses.ip, addresses.mac)
         .step("set the guest's hardware address", name)?;

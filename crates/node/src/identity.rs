@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::SandboxId;
 use ed25519_dalek::SigningKey;
-use guest_link::message::{FreshIdentity, HostKeyFile, Identity, Network, NetworkPast};
+use guest_link::message::{FreshIdentity, HostKey, Identity, Network, NetworkPast};
 use network::GuestAddresses;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -36,6 +36,9 @@ impl IdentitySeed {
     }
 }
 
+// Neither the guest nor the network knows the other; both must mean the same.
+const _: () = assert!(guest_link::message::GATEWAY.to_bits() == network::GATEWAY.to_bits());
+
 /// How much of an identity a guest is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
@@ -58,22 +61,15 @@ pub(crate) fn identity(
         Who::Same => None,
         Who::Anew => Some(FreshIdentity {
             machine_id: seed.derive("machine-id"),
-            ssh_host_keys: ssh_host_key(id, seed.derive("ssh-host-key"), seed.derive("ssh-check")),
+            ssh_host_key: ssh_host_key(id, seed.derive("ssh-host-key"), seed.derive("ssh-check")),
         }),
     };
     Ok(Identity {
         fresh,
         hostname: id.to_string(),
-        entropy: [random()?, random()?],
+        entropy: random()?,
         unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
-        network: Some(Network {
-            past,
-            mac: addresses.mac.0,
-            address: addresses.ip,
-            prefix: addresses.prefix,
-            gateway: addresses.gateway,
-            dns,
-        }),
+        network: Some(Network { past, mac: addresses.mac.0, address: addresses.ip, dns }),
     })
 }
 
@@ -88,7 +84,7 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 /// An Ed25519 key as the two files that `sshd` reads.
-fn ssh_host_key(id: &SandboxId, seed: [u8; 32], check: [u8; 4]) -> Vec<HostKeyFile> {
+fn ssh_host_key(id: &SandboxId, seed: [u8; 32], check: [u8; 4]) -> HostKey {
     let key = SigningKey::from_bytes(&seed);
     let public = key.verifying_key().to_bytes();
     let comment = format!("root@{id}");
@@ -127,10 +123,7 @@ fn ssh_host_key(id: &SandboxId, seed: [u8; 32], check: [u8; 4]) -> Vec<HostKeyFi
     }
     private.push_str("-----END OPENSSH PRIVATE KEY-----\n");
     let public = format!("ssh-ed25519 {} {comment}\n", base64(&public_blob));
-    vec![
-        HostKeyFile { name: "ssh_host_ed25519_key".to_owned(), contents: private.into_bytes() },
-        HostKeyFile { name: "ssh_host_ed25519_key.pub".to_owned(), contents: public.into_bytes() },
-    ]
+    HostKey { private: private.into_bytes(), public: public.into_bytes() }
 }
 
 fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -173,19 +166,19 @@ mod tests {
     #[test]
     fn openssh_accepts_the_host_key() {
         let id = SandboxId::from_random([7; 16]);
-        let files = ssh_host_key(&id, [1; 32], [2; 4]);
-        assert_eq!([files[0].contents.len(), files[1].contents.len()], USUAL_KEY_BYTES);
+        let key = ssh_host_key(&id, [1; 32], [2; 4]);
+        assert_eq!([key.private.len(), key.public.len()], USUAL_KEY_BYTES);
         let directory = std::env::temp_dir().join(format!("pandastack-key-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("key");
-        std::fs::write(&path, &files[0].contents).unwrap();
+        std::fs::write(&path, &key.private).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let output = std::process::Command::new("ssh-keygen").arg("-y").arg("-f").arg(&path).output();
         std::fs::remove_dir_all(&directory).unwrap();
         match output {
             Err(_) => eprintln!("SKIPPED: no ssh-keygen on this host"),
             Ok(output) => {
-                let public = String::from_utf8(files[1].contents.clone()).unwrap();
+                let public = String::from_utf8(key.public.clone()).unwrap();
                 let derived = String::from_utf8(output.stdout).unwrap();
                 assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
                 assert_eq!(derived.split(' ').nth(1), public.split(' ').nth(1));

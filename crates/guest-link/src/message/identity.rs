@@ -5,6 +5,11 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use super::bytes;
+
+/// Random bytes that a guest is given: twice what its kernel's generator holds.
+pub const ENTROPY_BYTES: usize = 64;
+
 /// Who a guest is from now on.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -12,8 +17,9 @@ pub struct Identity {
     pub fresh: Option<FreshIdentity>,
     /// Host name, a DNS label. Set together with what is `fresh`: a machine that wakes keeps the name it has.
     pub hostname: String,
-    /// Fresh random bytes for the guest's kernel, in two halves.
-    pub entropy: [[u8; 32]; 2],
+    /// Fresh random bytes for the guest's kernel.
+    #[serde(with = "bytes")]
+    pub entropy: [u8; ENTROPY_BYTES],
     /// The time, in nanoseconds of Unix time.
     pub unix_time_ns: u64,
     /// The network, if the guest has one. Absent, too, when a machine wakes with the one it had: then only connections are reset.
@@ -36,23 +42,29 @@ impl fmt::Debug for Identity {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreshIdentity {
     /// For `/etc/machine-id`.
+    #[serde(with = "bytes")]
     pub machine_id: [u8; 16],
-    /// Replace every `/etc/ssh/ssh_host_*`, where the guest has `/etc/ssh`.
-    pub ssh_host_keys: Vec<HostKeyFile>,
+    /// Replaces every `/etc/ssh/ssh_host_*`, where the guest has `/etc/ssh`.
+    pub ssh_host_key: HostKey,
 }
 
-/// One file of an SSH host key.
+/// An SSH host key (Ed25519), as the two files that `sshd` reads.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostKeyFile {
-    /// `ssh_host_ed25519_key`, or with `.pub`. Anything else is refused. Only `.pub` is made readable for everyone.
-    pub name: String,
-    /// Contents.
-    pub contents: Vec<u8>,
+pub struct HostKey {
+    /// Contents of `ssh_host_ed25519_key`.
+    #[serde(with = "bytes")]
+    pub private: Vec<u8>,
+    /// Contents of `ssh_host_ed25519_key.pub`, which everyone may read.
+    #[serde(with = "bytes")]
+    pub public: Vec<u8>,
 }
 
 /// Lengths of the two files of a usual host key, private and public: Ed25519, with `root@` and a sandbox's id as its comment. A
 /// guest takes others too, but these at less cost.
 pub const USUAL_KEY_BYTES: [usize; 2] = [432, 113];
+
+/// Default gateway of every guest. It is the same everywhere, so that the route to it is made once, when a guest boots.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 /// The guest's one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,13 +72,10 @@ pub struct Network {
     /// Whether the guest may have had another address before.
     pub past: NetworkPast,
     /// Its hardware address.
+    #[serde(with = "bytes")]
     pub mac: [u8; 6],
-    /// Its address.
+    /// Its address. There is nobody else in its network, so it has no neighbours but [`GATEWAY`].
     pub address: Ipv4Addr,
-    /// Length of the network prefix.
-    pub prefix: u8,
-    /// Default gateway.
-    pub gateway: Ipv4Addr,
     /// For `/etc/resolv.conf`, which is left alone when this is empty or a server is named there.
     pub dns: Vec<Ipv4Addr>,
 }
@@ -86,6 +95,7 @@ pub struct IdentityConfirmed {
     /// The guest's clock after it was set.
     pub unix_time_ns: u64,
     /// Drawn from the kernel's generator after it was reseeded. Equal samples from two guests mean the reseeding failed.
+    #[serde(with = "bytes")]
     pub random_sample: [u8; 16],
     /// Stale TCP connections that were reset.
     pub connections_reset: u32,

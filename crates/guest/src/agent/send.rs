@@ -29,6 +29,10 @@ enum Turn {
 impl Agent {
     /// Writes as much as the host takes and one turn allows.
     pub(super) fn pump(&mut self) {
+        // The answer to a greeting goes with that to what was asked in the same breath.
+        if self.port.takes() {
+            self.compose();
+        }
         let mut turn = 0;
         while self.port.flush() && turn < WRITE_BYTES_PER_TURN {
             self.compose();

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
 
 use super::netlink::Netlink;
 
@@ -18,9 +19,24 @@ const STATES: u32 = 0xfff & !(1 << 6 | 1 << 7 | 1 << 10);
 /// `struct inet_diag_sockid`: ports, addresses, interface, cookie.
 const SOCKET_ID_BYTES: usize = 48;
 
-/// Resets them all; tells how many there were.
-pub(super) fn reset_stale() -> io::Result<u32> {
-    let mut netlink = Netlink::open(libc::NETLINK_INET_DIAG)?;
+/// Where connections are looked for. Opened at boot: making a socket and closing it takes twice the code of asking it.
+pub(super) struct Connections(Mutex<Netlink>);
+
+impl Connections {
+    /// Asks once, so that the socket is bound.
+    pub(super) fn open() -> io::Result<Connections> {
+        let connections = Connections(Mutex::new(Netlink::open(libc::NETLINK_INET_DIAG)?));
+        connections.reset_stale()?;
+        Ok(connections)
+    }
+
+    /// Resets all that are stale; tells how many there were.
+    pub(super) fn reset_stale(&self) -> io::Result<u32> {
+        reset(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn reset(netlink: &mut Netlink) -> io::Result<u32> {
     // `struct inet_diag_req`: family, lengths, extensions, socket id, states, dbs.
     let mut request = [0; 4 + SOCKET_ID_BYTES + 8];
     request[0] = libc::AF_INET as u8;

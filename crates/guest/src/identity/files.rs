@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 
 use guest_link::message::USUAL_KEY_BYTES;
 
+use super::connections::Connections;
 use super::mapped::Mapped;
 use super::names;
 use super::netlink::{Interface, Netlink};
@@ -38,8 +39,21 @@ pub(super) struct Files {
     /// In the order of [`KEY_FILES`]; none where the guest has no SSH.
     pub(super) ssh_keys: Vec<Mapped>,
     pub(super) random: File,
+    /// `None` where the kernel does not tell.
+    connections: Option<Connections>,
     /// `None` where the machine has no network card.
     pub(super) interface: Option<Interface>,
+}
+
+impl Files {
+    /// Resets connections whose other ends are not this machine's any more; tells how many there were.
+    pub(super) fn reset_connections(&self) -> io::Result<u32> {
+        match &self.connections {
+            Some(connections) => connections.reset_stale(),
+            // Says why not, or can by now.
+            None => Connections::open()?.reset_stale(),
+        }
+    }
 }
 
 static FILES: OnceLock<Files> = OnceLock::new();
@@ -71,6 +85,7 @@ pub(crate) fn prepare() -> io::Result<()> {
         machine_id: in_memory(&etc.join("machine-id"), PLACEHOLDER_MACHINE_ID.as_bytes(), 0o444)?,
         ssh_keys,
         random: OpenOptions::new().write(true).open("/dev/urandom")?,
+        connections: Connections::open().ok(),
         interface: raise_interface()?,
     };
     FILES.set(files).map_err(|_| io::Error::from_raw_os_error(libc::EALREADY))
@@ -80,6 +95,9 @@ pub(crate) fn prepare() -> io::Result<()> {
 /// noted, so only a guest that comes straight from a template may rely on it.
 pub(crate) fn note_places() {
     let Ok(files) = files() else { return };
+    if let Some(interface) = &files.interface {
+        interface.make_route();
+    }
     let whole_line = |text: &[u8]| Some(0..text.len().checked_sub(1)?);
     files.hostname.note(whole_line);
     files.machine_id.note(whole_line);
@@ -121,5 +139,6 @@ fn raise_interface() -> io::Result<Option<Interface>> {
     }
     let mut interface = Interface::find(INTERFACE, Netlink::open(libc::NETLINK_ROUTE)?)?;
     interface.raise()?;
+    interface.make_route();
     Ok(Some(interface))
 }

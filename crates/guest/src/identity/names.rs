@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use guest_link::message::HostKeyFile;
+use guest_link::message::HostKey;
 
 use super::files::{Files, KEY_FILES};
 use super::mapped::{MAPPED_BYTES, overwrite};
@@ -74,14 +74,12 @@ fn hexadecimal(digit: u8) -> u8 {
 }
 
 /// Replaces the host keys; `false` where the guest has no SSH.
-pub(super) fn set_ssh_host_keys(files: &Files, keys: &[HostKeyFile], origin: Origin) -> io::Result<bool> {
-    let known = |key: &HostKeyFile| KEY_FILES.iter().position(|(name, _)| *name == key.name);
-    if keys.iter().any(|key| known(key).is_none()) {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    for (key, file) in keys.iter().filter_map(|key| Some((key, files.ssh_keys.get(known(key)?)?))) {
-        if !(origin == Origin::Template && file.store(&key.contents)) {
-            file.overwrite(&key.contents)?;
+pub(super) fn set_ssh_host_key(files: &Files, key: &HostKey, origin: Origin) -> io::Result<bool> {
+    // In the order of `KEY_FILES`.
+    let halves = [&key.private, &key.public];
+    for (contents, file) in halves.into_iter().zip(&files.ssh_keys) {
+        if !(origin == Origin::Template && file.store(contents)) {
+            file.overwrite(contents)?;
         }
     }
     let booted_with_ssh = !files.ssh_keys.is_empty();
@@ -95,8 +93,8 @@ pub(super) fn set_ssh_host_keys(files: &Files, keys: &[HostKeyFile], origin: Ori
     let kept: &[(&str, u32)] = if booted_with_ssh { &KEY_FILES } else { &[] };
     remove_host_keys(directory, kept)?;
     if !booted_with_ssh {
-        for (key, (_, mode)) in keys.iter().filter_map(|key| Some((key, KEY_FILES[known(key)?]))) {
-            replace(&directory.join(&key.name), &key.contents, mode)?;
+        for (contents, (name, mode)) in halves.into_iter().zip(KEY_FILES) {
+            replace(&directory.join(name), contents, mode)?;
         }
     }
     Ok(true)

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use guest_link::message::ENTROPY_BYTES;
+
 use crate::kernel::{check, check_long};
 
 /// `struct rand_pool_info` with its bytes.
@@ -11,15 +13,16 @@ use crate::kernel::{check, check_long};
 struct Pool {
     entropy_bits: libc::c_int,
     bytes: libc::c_int,
-    data: [[u8; 32]; 2],
+    data: [u8; ENTROPY_BYTES],
 }
 
 const RNDADDENTROPY: libc::c_ulong = 0x4008_5203;
 const RNDRESEEDCRNG: libc::c_ulong = 0x5207;
 
 /// Mixes fresh bytes in and makes the generator use them at once.
-pub(super) fn reseed(device: &File, entropy: &[[u8; 32]; 2]) -> io::Result<()> {
-    let pool = Pool { entropy_bits: 512, bytes: 64, data: *entropy };
+pub(super) fn reseed(device: &File, entropy: &[u8; ENTROPY_BYTES]) -> io::Result<()> {
+    let bytes = ENTROPY_BYTES as libc::c_int;
+    let pool = Pool { entropy_bits: 8 * bytes, bytes, data: *entropy };
     // SAFETY: `RNDADDENTROPY` reads the two integers and as many bytes as the second says, all of which lie in `pool`.
     check(unsafe { libc::ioctl(device.as_raw_fd(), RNDADDENTROPY, &raw const pool) })?;
     // SAFETY: `RNDRESEEDCRNG` takes no argument.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use guest_link::GuestPath;
 use guest_link::client::{ExecLimits, Flush, Link, Opening, ProcessEvent};
 use guest_link::message::{
-    ExitStatus, FreshIdentity, HostKeyFile, Identity, Network, NetworkPast, Offsets, Parents, ProcessSpec,
-    Terminal, TerminalSize, WriteMode, WriteSpec,
+    ENTROPY_BYTES, ExitStatus, FreshIdentity, GATEWAY, HostKey, Identity, Network, NetworkPast, Offsets,
+    Parents, ProcessSpec, Terminal, TerminalSize, WriteMode, WriteSpec,
 };
 use tempfile::TempDir;
 
@@ -16,24 +16,21 @@ use crate::machine::{Machine, Start, copy, parts, within};
 const LIMITS: ExecLimits = ExecLimits { stdout_bytes_max: 64 << 20, stderr_bytes_max: 1 << 20 };
 
 pub(crate) fn identity(name: &str, last: u8) -> Identity {
-    let key = |name: &str, contents: &str| HostKeyFile { name: name.into(), contents: contents.into() };
     Identity {
         fresh: Some(FreshIdentity {
             machine_id: [last; 16],
-            ssh_host_keys: vec![
-                key("ssh_host_ed25519_key", &format!("private {name}\n")),
-                key("ssh_host_ed25519_key.pub", &format!("public {name}\n")),
-            ],
+            ssh_host_key: HostKey {
+                private: format!("private {name}\n").into(),
+                public: format!("public {name}\n").into(),
+            },
         }),
         hostname: name.into(),
-        entropy: [[last; 32]; 2],
+        entropy: [last; ENTROPY_BYTES],
         unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64,
         network: Some(Network {
             past: NetworkPast::Possible,
             mac: [6, 0, 0, 0, 0, last],
             address: Ipv4Addr::new(10, 0, 0, last),
-            prefix: 30,
-            gateway: Ipv4Addr::new(10, 0, 0, last - 1),
             dns: vec![Ipv4Addr::new(10, 0, 0, last - 1)],
         }),
     }
@@ -81,10 +78,10 @@ const WHO: &str = "hostname; cat /etc/hostname /etc/machine-id /etc/ssh/ssh_host
 
 fn who(name: &str, last: u8) -> String {
     let id = format!("{last:02x}").repeat(16);
-    let gateway = last - 1;
+    let server = last - 1;
     format!(
-        "{name}\n{name}\n{id}\nprivate {name}\n06:00:00:00:00:{last:02x}\nnameserver 10.0.0.{gateway}\n600\n644\n\
-         ssh_host_ed25519_key\nssh_host_ed25519_key.pub\n10.0.0.{last}/30\ndefault via 10.0.0.{gateway} dev eth0\n127.0.1.1 {name}"
+        "{name}\n{name}\n{id}\nprivate {name}\n06:00:00:00:00:{last:02x}\nnameserver 10.0.0.{server}\n600\n644\n\
+         ssh_host_ed25519_key\nssh_host_ed25519_key.pub\n10.0.0.{last}/32\ndefault via {GATEWAY} dev eth0 onlink\n127.0.1.1 {name}"
     )
 }
 

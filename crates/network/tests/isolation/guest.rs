@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use network::GuestAddresses;
+use network::{GATEWAY, GuestAddresses};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::host::PATIENCE;
@@ -86,7 +86,7 @@ impl Guest {
         body.extend(self.addresses.mac.0);
         body.extend(self.addresses.ip.octets());
         body.extend([0; 6]);
-        body.extend(self.addresses.gateway.octets());
+        body.extend(GATEWAY.octets());
         self.send_frame(0x0806, &body);
         self.read_until("an answer from the gateway", |frame| {
             frame[12..14] == [8, 6] && frame[20..22] == [0, 2]

@@ -7,7 +7,8 @@ use std::{
 };
 
 use network::{
-    AcquireError, EnterError, Lease, Network, NetworkConfig, Policy, Rest, SetPolicyError, Slot, Stats,
+    AcquireError, EnterError, GATEWAY, Lease, Network, NetworkConfig, Policy, Rest, SetPolicyError, Slot,
+    Stats,
 };
 
 use crate::{
@@ -68,7 +69,9 @@ async fn assert_as_new(network: &Network, lease: Lease) -> Guest {
     };
     let [link, address, neighbour, veth] = network.enter(slot, look).await.unwrap();
     assert!(link.contains(",UP") && link.contains(&addresses.gateway_mac.to_string()), "{link}");
-    assert!(address.contains(&format!("{}/{}", addresses.gateway, addresses.prefix)), "{address}");
+    for expected in [format!("{}/{}", addresses.host, addresses.prefix), format!("{GATEWAY}/32")] {
+        assert!(address.contains(&expected), "{address}");
+    }
     assert!(
         neighbour.contains(&addresses.ip.to_string())
             && neighbour.contains(&addresses.mac.to_string())

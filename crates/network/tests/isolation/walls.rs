@@ -6,7 +6,7 @@ use std::{
     os::fd::AsFd,
 };
 
-use network::{Lease, Network, NetworkConfig, Policy, Uplink};
+use network::{GATEWAY, Lease, Network, NetworkConfig, Policy, Uplink};
 
 use crate::{
     guest::{Guest, is_pong, udp_payload},
@@ -33,8 +33,9 @@ fn assert_walled_in(attacker: &Guest, victim: &Guest, host: &Echo) {
         Ipv4Addr::LOCALHOST,
         METADATA_IP,
         victim.addresses.ip,
-        victim.addresses.gateway,
-        attacker.addresses.gateway,
+        victim.addresses.host,
+        attacker.addresses.host,
+        GATEWAY,
         Ipv4Addr::new(10, 201, 255, 254),
         Ipv4Addr::BROADCAST,
         Ipv4Addr::new(224, 0, 0, 1),
@@ -108,9 +109,10 @@ pub(crate) async fn open_reaches_the_world_and_nothing_else() {
     assert_walled_in(&attacker, &victim, &host);
     assert_eq!(world.echo.sender_of(format!("to {METADATA_IP}").as_bytes()), None);
 
-    // Forged senders: a neighbour, the gateway, the host, a stranger.
-    let strangers = [victim.addresses.ip, attacker.addresses.gateway, HOST_IP, Ipv4Addr::new(203, 0, 113, 9)];
-    for stranger in strangers {
+    // Forged senders: a neighbour, the two addresses next to it, the host, a stranger.
+    let near = [victim.addresses.ip, attacker.addresses.host, GATEWAY];
+    let strangers = near.into_iter().chain([HOST_IP, Ipv4Addr::new(203, 0, 113, 9)]);
+    for stranger in strangers.clone() {
         attacker.send_udp_as(stranger, WORLD_IP, PORT, format!("as {stranger}").as_bytes());
     }
     attacker.send_udp(WORLD_IP, PORT, b"after");
@@ -209,7 +211,7 @@ pub(crate) async fn the_node_reaches_a_closed_guest() {
     // The socket was made inside; it is used from here.
     socket.send_to(b"hello", (to, 1)).unwrap();
     guest.expect_udp(b"hello");
-    guest.send_udp(guest.addresses.gateway, PORT, b"hello back");
+    guest.send_udp(guest.addresses.host, PORT, b"hello back");
     let mut buffer = [0; 64];
     socket.set_read_timeout(Some(crate::host::PATIENCE)).unwrap();
     let (length, from) = socket.recv_from(&mut buffer).unwrap();
