@@ -43,7 +43,7 @@ pub use on_demand::{
     memory_that_does_not_come_ends_a_machine,
 };
 pub use rates::a_disk_keeps_its_rate;
-pub use share::a_machine_process_is_held_to_its_share;
+pub use share::{a_machine_process_is_held_to_its_share, a_machine_process_steps_back};
 pub use trouble::{
     a_discarded_machine_leaves_nothing, a_hung_machine_is_told, an_end_is_told, damaged_devices_are_told,
     what_is_not_there_is_told,

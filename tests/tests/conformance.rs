@@ -28,6 +28,7 @@ cases![
     a_machine_is_found_again,
     a_machine_process_is_jailed,
     a_machine_process_is_held_to_its_share,
+    a_machine_process_steps_back,
     a_disk_keeps_its_rate,
     a_machine_counts_what_its_disks_carry,
     a_balloon_gives_back_what_is_freed,

@@ -105,6 +105,10 @@ pub trait Vm: Send + Sync {
     /// A connection to the guest's end of the link. One at a time: a second one is served when the first is closed.
     async fn connect_link(&self) -> Result<UnixStream, ControlError>;
 
+    /// Lets machines that somebody waits for, and the node itself, go first on the host's processors from now on: its guest has answered and
+    /// works on its own account. Safe to repeat.
+    fn step_back(&self);
+
     /// What its devices have carried so far; `None` for one that does not say, because an older node started it. Does not disturb the
     /// guest. Safe to give up waiting for.
     async fn counters(&self) -> Result<Option<Counters>, ControlError>;

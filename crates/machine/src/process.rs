@@ -17,6 +17,10 @@ use crate::jail::Jail;
 /// How long an ended process may take to leave after SIGKILL before we stop waiting and say so.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How far a machine process steps back behind others once its guest has answered: to a ninth of the processor time that one gets which
+/// somebody waits for.
+const NICE: i32 = 10;
+
 /// A process id together with its start time: the pair names one process for as long as the host runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
@@ -100,6 +104,30 @@ impl VmProcess {
     /// Which process this is.
     pub fn identity(&self) -> ProcessIdentity {
         self.identity
+    }
+
+    /// Lets processes that somebody waits for go first: creating a sandbox, or answering for one, does not take longer because others
+    /// compute. Where it cannot be done all of them count the same.
+    pub(crate) fn step_back(&self) {
+        if let Some(group) = &self.group
+            && group.step_back()
+        {
+            return;
+        }
+        let pid = self.identity.pid;
+        // All of its threads: it is alone in its process group, which the jail made for it.
+        let outcome = rustix::process::setpriority_pgrp(Pid::from_raw(pid as i32), NICE);
+        // Where the kernel puts each session into a group of its own, that group counts instead.
+        let session = fs::write(format!("/proc/{pid}/autogroup"), NICE.to_string());
+        match session {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::debug!(pid, %error, "a machine process does not step back");
+            }
+            _ => {}
+        }
+        if let Err(error) = outcome {
+            tracing::debug!(pid, %error, "a machine process does not step back");
+        }
     }
 
     /// Whether it has not ended yet.

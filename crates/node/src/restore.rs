@@ -130,7 +130,10 @@ pub(crate) async fn enliven(
     patience: Duration,
 ) -> Result<LiveMachine, NodeError> {
     match confirm(&*vm, id, identity, patience).await {
-        Ok(link) => Ok(LiveMachine { vm, link }),
+        Ok(link) => {
+            vm.step_back();
+            Ok(LiveMachine { vm, link })
+        }
         Err(error) => {
             vm.kill().await;
             Err(error)

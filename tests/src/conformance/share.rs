@@ -76,6 +76,48 @@ pub async fn a_machine_process_is_held_to_its_share(fixture: &Fixture) -> Result
     Ok(())
 }
 
+/// One whose guest has answered comes after those that somebody waits for, with all of its threads.
+pub async fn a_machine_process_steps_back(fixture: &Fixture) -> Result<()> {
+    let machine = fixture.restore(fixture.booted_state().await?).await?;
+    let pid = machine.vm.record().process.pid;
+    let _link = machine.resume().await?;
+    let weight = || group(fixture, &machine).and_then(|group| read(&group, "cpu.weight")).ok();
+    let (before, weight_before) = (nice(pid)?, weight());
+    machine.vm.step_back();
+    machine.vm.step_back();
+    match (weight_before, weight()) {
+        (Some(before), Some(after)) => {
+            let (before, after): (u32, u32) = (before.parse()?, after.parse()?);
+            ensure!(
+                before == 10 * after,
+                "it weighs {after}, and weighed {before} when somebody waited for it"
+            );
+        }
+        _ => {
+            let after = nice(pid)?;
+            ensure!(before.iter().all(|nice| *nice < 10), "{before:?}");
+            ensure!(after.len() >= before.len() && after.iter().all(|nice| *nice == 10), "{after:?}");
+            if let Ok(session) = fs::read_to_string(format!("/proc/{pid}/autogroup")) {
+                ensure!(session.trim_end().ends_with(" nice 10"), "{session}");
+            }
+        }
+    }
+    machine.vm.kill().await;
+    machine.vm.step_back();
+    Ok(())
+}
+
+/// How far each thread of a process steps back.
+fn nice(pid: u32) -> Result<Vec<i32>> {
+    let mut all = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let stat = fs::read_to_string(thread?.path().join("stat"))?;
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+        all.push(fields.split_ascii_whitespace().nth(16).context("an unreadable status")?.parse()?);
+    }
+    Ok(all)
+}
+
 /// The one group that a machine's process is in.
 fn group(fixture: &Fixture, machine: &Machine) -> Result<PathBuf> {
     let groups = census::groups(&fixture.instance)?;

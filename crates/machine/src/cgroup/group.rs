@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
@@ -16,6 +17,10 @@ const PERIOD_MICROSECONDS: u64 = 100_000;
 const PROCESSOR_PERCENT: u64 = 50;
 /// Threads besides virtual processors. QEMU reads and writes disks with up to 64.
 const THREADS: u32 = 128;
+/// What a virtual processor weighs.
+const WEIGHT: u32 = 100;
+/// How much more until the guest has answered: somebody waits for that.
+const FIRST: u32 = 10;
 /// The most that a group weighs.
 const WEIGHT_MAX: u32 = 10_000;
 /// How long the kernel may need to let go of a group whose process has ended.
@@ -36,6 +41,8 @@ pub(crate) struct Share {
 pub(crate) struct Group {
     path: PathBuf,
     directory: File,
+    /// Virtual processors, where the kernel weighs groups.
+    weighed: OnceLock<u32>,
     /// Once: later another machine may have the name.
     removed: OnceCell<()>,
 }
@@ -43,14 +50,12 @@ pub(crate) struct Group {
 impl Group {
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let directory = File::open(&path)?;
-        Ok(Self { path, directory, removed: OnceCell::new() })
+        Ok(Self { path, directory, weighed: OnceLock::new(), removed: OnceCell::new() })
     }
 
     /// Writes down what whoever is in it may take.
     pub(super) fn limit(&self, share: Share, controllers: &[&str]) -> io::Result<()> {
-        let write = |name: &str, value: String| {
-            File::options().write(true).open(self.path.join(name))?.write_all(value.as_bytes())
-        };
+        let write = |name: &str, value: String| self.write(name, &value);
         // Files that older kernels, or those without swap, do not have.
         let write_if_there = |name: &str, value: String| match write(name, value) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -62,7 +67,8 @@ impl Group {
             write("cpu.max", format!("{quota} {PERIOD_MICROSECONDS}"))?;
             // What was not used can be used a little later: a machine that begins needs much for a moment.
             write_if_there("cpu.max.burst", quota.to_string())?;
-            write("cpu.weight", (share.vcpus * 100).min(WEIGHT_MAX).to_string())?;
+            write("cpu.weight", weight(share.vcpus, FIRST))?;
+            self.weighed.get_or_init(|| share.vcpus);
         }
         if controllers.contains(&"memory") {
             write("memory.max", share.memory_bytes.to_string())?;
@@ -73,6 +79,15 @@ impl Group {
             write("pids.max", (share.vcpus + THREADS).to_string())?;
         }
         Ok(())
+    }
+
+    /// Gives it its ordinary weight; tells whether it has one.
+    pub(crate) fn step_back(&self) -> bool {
+        self.weighed.get().is_some_and(|vcpus| self.write("cpu.weight", &weight(*vcpus, 1)).is_ok())
+    }
+
+    fn write(&self, name: &str, value: &str) -> io::Result<()> {
+        File::options().write(true).open(self.path.join(name))?.write_all(value.as_bytes())
     }
 
     /// Removes the group of a process that has ended. Safe to repeat; all return when it is gone.
@@ -117,6 +132,10 @@ impl Group {
             }
         }
     }
+}
+
+fn weight(vcpus: u32, times: u32) -> String {
+    (vcpus * WEIGHT * times).min(WEIGHT_MAX).to_string()
 }
 
 impl AsFd for Group {

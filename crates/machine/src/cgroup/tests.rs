@@ -39,9 +39,13 @@ fn a_share_is_written_as_the_kernel_reads_it() {
     group.limit(SHARE, &CONTROLLERS).unwrap();
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
     assert_eq!(read("cpu.max"), "250000 100000");
-    assert_eq!(read("cpu.weight"), "200");
+    assert_eq!(read("cpu.weight"), "2000");
     assert_eq!(read("memory.max"), "536870912");
     assert_eq!(read("pids.max"), "130");
+    // As the kernel does, which has no beginning and end of what was there before.
+    fs::write(directory.path().join("cpu.weight"), "").unwrap();
+    assert!(group.step_back());
+    assert_eq!(read("cpu.weight"), "200");
     assert!(
         !directory.path().join("memory.swap.max").exists(),
         "no file is made that the kernel does not have"

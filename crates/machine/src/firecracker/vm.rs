@@ -289,6 +289,10 @@ impl Vm for FirecrackerVm {
         VmRecord { process: self.process.identity(), on_demand }
     }
 
+    fn step_back(&self) {
+        self.process.step_back();
+    }
+
     async fn state(&self) -> Result<VmState, ControlError> {
         let answer = self.api.call("describe", Method::Get, "/", None).await?;
         match answer.get("state").and_then(Value::as_str) {

@@ -136,6 +136,10 @@ impl Vm for QemuVm {
         VmRecord { process: self.process.identity(), on_demand }
     }
 
+    fn step_back(&self) {
+        self.process.step_back();
+    }
+
     async fn state(&self) -> Result<VmState, ControlError> {
         match self.status().await?.as_str() {
             "running" => Ok(VmState::Running),

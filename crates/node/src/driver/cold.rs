@@ -139,7 +139,9 @@ pub(crate) async fn first_link(
             Err(machine::ControlError::Ended.into())
         }
     };
-    if outcome.is_err() {
+    if outcome.is_ok() {
+        vm.step_back();
+    } else {
         let console = vm.console_tail().await;
         tracing::warn!(%console, "a guest did not boot");
     }
