@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::template::{TemplateSpec, minimal};
-use node::{Node, NodeConfig};
+use node::{MachinesWaiting, Node, NodeConfig};
 use storage::PoolSize;
 
 use crate::lab::{BUILD_POOL_BYTES, address_pool};
@@ -49,7 +49,7 @@ impl Base {
         let mut config = NodeConfig::new(&data_dir);
         config.pool_size = PoolSize::Bytes(BUILD_POOL_BYTES);
         config.addresses = address_pool(range)?;
-        config.machines_waiting = 0;
+        config.machines_waiting = MachinesWaiting::always(0);
         let engine = engine::engine()?;
         let node = Node::open(config, move |_| Ok(engine)).await?;
         let pool = data_dir.join("pool");

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use domain::{SandboxId, SnapshotId};
 use machine::Engine;
 use network::AddressPool;
-use node::{CreateFrom, CreateRequest, NameServers, Node, NodeConfig, Purpose};
+use node::{CreateFrom, CreateRequest, MachinesWaiting, NameServers, Node, NodeConfig, Purpose};
 use storage::{DataDir, Pool, PoolConfig, PoolSize};
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
@@ -107,6 +107,8 @@ pub struct LabSettings {
     pub contents: Contents,
     /// Machine processes and networks kept ready. None by default, so that what is left over can be counted.
     pub kept_ready: usize,
+    /// Machine processes kept ready when more are asked for at once.
+    pub kept_ready_max: usize,
     /// How long a restored guest may take to confirm its identity.
     pub guest_patience: Duration,
 }
@@ -119,6 +121,7 @@ impl LabSettings {
             pool_bytes: BUILD_POOL_BYTES,
             contents: Contents::Everything,
             kept_ready: 0,
+            kept_ready_max: 0,
             guest_patience: Duration::from_secs(30),
         }
     }
@@ -156,7 +159,8 @@ impl Lab {
         let mut config = NodeConfig::new(&data_dir);
         config.pool_size = PoolSize::Bytes(settings.pool_bytes);
         config.addresses = address_pool(number)?;
-        config.machines_waiting = settings.kept_ready;
+        config.machines_waiting =
+            MachinesWaiting { least: settings.kept_ready, most: settings.kept_ready_max };
         config.networks_prepared = u32::try_from(settings.kept_ready)?;
         config.guest_patience = wait::scaled(settings.guest_patience);
         // Nobody is there.

@@ -148,6 +148,45 @@ fn machines_are_kept_ready_and_dead_ones_replaced() -> Result<()> {
 }
 
 #[test]
+fn as_many_machines_are_kept_ready_as_were_asked_for_at_once() -> Result<()> {
+    run(async || {
+        let settings = LabSettings { kept_ready: 1, kept_ready_max: 3, ..LabSettings::new("demand") };
+        let lab = Lab::open(settings).await?;
+        let ready = async |count: usize| {
+            let seen = || lab.node().stats().machines_waiting == count;
+            wait::until("machines are ready", Duration::from_secs(60), seen).await
+        };
+        let first = lab.create().await?;
+        ready(1).await?;
+        let create = || async {
+            let request = CreateRequest::new(CreateFrom::Snapshot(lab.template().clone()));
+            lab.node().create(request).await
+        };
+        // One finds a machine, three do not; but only so many are ever kept.
+        let (a, b, c, d) = tokio::join!(create(), create(), create(), create());
+        let mut waited = 0;
+        let mut guests = vec![first];
+        for made in [a, b, c, d] {
+            let (sandbox, timings) = made?;
+            waited += usize::from(timings.was_waiting);
+            guests.push(Guest::new(sandbox));
+        }
+        ensure!(waited == 1, "{waited} found a machine that waited");
+        ready(3).await?;
+        let (a, b, c) = tokio::join!(create(), create(), create());
+        for made in [a, b, c] {
+            let (sandbox, timings) = made?;
+            ensure!(timings.was_waiting, "{timings:?}");
+            guests.push(Guest::new(sandbox));
+        }
+        for guest in guests {
+            guest.remove().await?;
+        }
+        lab.close().await.remove()
+    })
+}
+
+#[test]
 fn what_a_template_has_free_was_given_back_before_it_was_kept() -> Result<()> {
     in_lab(async |lab| {
         if !engine()?.gives_memory_back() {

@@ -10,6 +10,34 @@ use storage::PoolSize;
 use crate::archive::ArchiveConfig;
 use crate::name_servers::NameServers;
 
+/// How many machine processes without a guest are kept ready. As many as were asked for at once lately, within these bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachinesWaiting {
+    /// For each template in use, at least. Where this is 0 there are none at all.
+    pub least: usize,
+    /// Of all templates together, unless that is less than the least of each.
+    pub most: usize,
+}
+
+impl MachinesWaiting {
+    /// Always so many for each template in use.
+    pub fn always(count: usize) -> Self {
+        Self { least: count, most: count }
+    }
+}
+
+impl Default for MachinesWaiting {
+    /// As many as take a thirty-second part of the host's memory.
+    fn default() -> Self {
+        /// What one takes, more or less, until it has a guest.
+        const BYTES: u64 = 12 << 20;
+        const MOST: u64 = 64;
+        let host = rustix::system::sysinfo();
+        let memory = u64::from(host.mem_unit) * host.totalram as u64;
+        Self { least: 2, most: (memory / 32 / BYTES).min(MOST) as usize }
+    }
+}
+
 /// Settings of a node. [`NodeConfig::new`] gives the usual ones.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -31,8 +59,8 @@ pub struct NodeConfig {
     pub kernel: KernelSource,
     /// Networks made ahead of need.
     pub networks_prepared: u32,
-    /// Machine processes without a guest kept ready for each template in use.
-    pub machines_waiting: usize,
+    /// Machine processes without a guest kept ready.
+    pub machines_waiting: MachinesWaiting,
     /// Restores under way at once; more wait their turn. Beyond the number of cores they only slow each other down.
     pub concurrent_restores: usize,
     /// How long a restored guest may take to confirm its identity.
@@ -55,7 +83,7 @@ impl NodeConfig {
             archive: None,
             kernel: KernelSource::default(),
             networks_prepared: 4,
-            machines_waiting: 2,
+            machines_waiting: MachinesWaiting::default(),
             concurrent_restores: cores + 1,
             guest_patience: Duration::from_secs(30),
             boot_patience: Duration::from_secs(120),

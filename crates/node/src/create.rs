@@ -113,8 +113,8 @@ async fn make_with_volumes(
         berth.remove(&shared.network).await;
         return Err(error);
     }
-    if waiting::is_worth_it(&about.purpose) && shared.config.machines_waiting > 0 {
-        shared.waiting.want(pin.id());
+    if waiting::is_worth_it(&about.purpose) {
+        shared.waiting.want(pin.id(), shared.config.machines_waiting);
     }
     archive::keep_trace(shared, &pin, &live.vm);
     let running = Running::new(shared, live.vm, Some(live.link), berth, Some(pin));
@@ -133,7 +133,7 @@ async fn settle_somewhere(
 ) -> Result<(LiveMachine, Berth, Pin), NodeError> {
     let started = Instant::now();
     if record.volumes.is_empty()
-        && let Some(ready) = shared.waiting.take(pin.id())
+        && let Some(ready) = shared.waiting.take(pin.id(), shared.config.machines_waiting)
     {
         timings.was_waiting = true;
         let prepare =

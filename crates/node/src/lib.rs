@@ -39,7 +39,7 @@ mod workshop;
 
 pub use archive::ArchiveConfig;
 pub use bake::{BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand};
-pub use config::NodeConfig;
+pub use config::{MachinesWaiting, NodeConfig};
 pub use driver::{Sandbox, SandboxState};
 pub use error::{NodeError, OpenError};
 pub use name_servers::NameServers;

@@ -281,9 +281,7 @@ impl Node {
         report: &(dyn Fn(BakeProgress) + Send + Sync),
     ) -> Result<SnapshotId, NodeError> {
         let pin = bake::ensure(&self.shared, spec, report).await?;
-        if self.shared.config.machines_waiting > 0 {
-            self.shared.waiting.want(pin.id());
-        }
+        self.shared.waiting.want(pin.id(), self.shared.config.machines_waiting);
         Ok(pin.id().clone())
     }
 

@@ -2,7 +2,10 @@
 //!
 //! Starting a process, linking its libraries and building an empty machine costs more than everything that follows. So a few are
 //! kept ready for each template in use: memory mapped and untouched, disk cloned, network connected. They hold no guest and run no
-//! instruction of one. They are made only while nobody waits for a restore, so that they never compete with one.
+//! instruction of one. They are made only while nobody waits for a restore, so that they never compete with one. How many there are
+//! follows what was asked for at once (`waiting/demand.rs`).
+
+mod demand;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +14,10 @@ use std::time::Duration;
 use domain::SnapshotId;
 use tokio::sync::Notify;
 
+use self::demand::Demand;
 use crate::archive;
 use crate::bake::random_name;
+use crate::config::MachinesWaiting;
 use crate::node::Shared;
 use crate::restore::{ReadyMachine, make_ready};
 use crate::snapshots::Purpose;
@@ -20,37 +25,58 @@ use crate::snapshots::Purpose;
 /// Rest after a failure to make one ready, so that a host in trouble is not kept busy by it.
 const FAILURE_REST: Duration = Duration::from_secs(5);
 
+/// After this long it is looked whether as many are needed.
+const PERIOD: Duration = Duration::from_secs(60);
+
 /// The machines that wait, by the snapshot they are for.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    shelves: Mutex<HashMap<SnapshotId, VecDeque<ReadyMachine>>>,
+    shelves: Mutex<HashMap<SnapshotId, Shelf>>,
     /// Found ended when they were wanted, or no longer wanted; their networks and directories are still there.
     spent: Mutex<Vec<ReadyMachine>>,
     changed: Notify,
 }
 
+/// Those of one snapshot.
+struct Shelf {
+    ready: VecDeque<ReadyMachine>,
+    demand: Demand,
+}
+
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SnapshotId, VecDeque<ReadyMachine>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SnapshotId, Shelf>> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A machine that waits for this snapshot, if there is one.
-    pub(crate) fn take(&self, id: &SnapshotId) -> Option<ReadyMachine> {
+    pub(crate) fn take(&self, id: &SnapshotId, bounds: MachinesWaiting) -> Option<ReadyMachine> {
         let taken = loop {
-            let candidate = self.lock().get_mut(id).and_then(VecDeque::pop_front);
-            match candidate {
+            match self.lock().get_mut(id).and_then(|shelf| shelf.ready.pop_front()) {
                 Some(ready) if !ready.prepared.is_alive() => self.spend([ready]),
                 other => break other,
             }
         };
+        let mut shelves = self.lock();
+        let wanted: usize = shelves.values().map(|shelf| shelf.demand.wanted()).sum();
+        if let Some(shelf) = shelves.get_mut(id) {
+            match taken {
+                Some(_) => shelf.demand.taken(shelf.ready.len()),
+                None if wanted < bounds.most => shelf.demand.missed(),
+                None => {}
+            }
+        }
+        drop(shelves);
         self.changed.notify_one();
         taken
     }
 
     /// From now on machines are kept ready for this snapshot.
-    pub(crate) fn want(&self, id: &SnapshotId) {
-        self.lock().entry(id.clone()).or_default();
-        self.changed.notify_one();
+    pub(crate) fn want(&self, id: &SnapshotId, bounds: MachinesWaiting) {
+        if bounds.least > 0 {
+            let new = || Shelf { ready: VecDeque::new(), demand: Demand::new(bounds.least) };
+            self.lock().entry(id.clone()).or_insert_with(new);
+            self.changed.notify_one();
+        }
     }
 
     /// No restore is under way any more, or fewer are.
@@ -59,19 +85,41 @@ impl Waiting {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock().values().map(VecDeque::len).sum()
+        self.lock().values().map(|shelf| shelf.ready.len()).sum()
     }
 
-    fn emptiest(&self, full: usize) -> Option<SnapshotId> {
+    /// The snapshot of which fewest are ready, among those that want more.
+    fn emptiest(&self) -> Option<SnapshotId> {
         let shelves = self.lock();
-        let emptiest = shelves.iter().min_by_key(|(_, shelf)| shelf.len())?;
-        (emptiest.1.len() < full).then(|| emptiest.0.clone())
+        let lacking = shelves.iter().filter(|(_, shelf)| shelf.ready.len() < shelf.demand.wanted());
+        lacking.min_by_key(|(_, shelf)| shelf.ready.len()).map(|(id, _)| id.clone())
+    }
+
+    /// A period is over: those that are no longer worth keeping go.
+    fn look(&self, bounds: MachinesWaiting) {
+        let mut surplus = Vec::new();
+        for shelf in self.lock().values_mut() {
+            shelf.demand.period_over(bounds.least, shelf.ready.len());
+            while shelf.ready.len() > shelf.demand.wanted() {
+                surplus.extend(shelf.ready.pop_back());
+            }
+        }
+        self.spend(surplus);
+    }
+
+    /// Puts one that is ready with the others; gives it back where nobody wants it any more.
+    fn put(&self, id: &SnapshotId, ready: ReadyMachine) -> Option<ReadyMachine> {
+        match self.lock().get_mut(id) {
+            Some(shelf) => shelf.ready.push_back(ready),
+            None => return Some(ready),
+        }
+        None
     }
 
     /// Clears the shelf of a snapshot that is gone.
     pub(crate) fn unwant(&self, id: &SnapshotId) {
         let shelf = self.lock().remove(id);
-        self.spend(shelf.into_iter().flatten());
+        self.spend(shelf.into_iter().flat_map(|shelf| shelf.ready));
         self.changed.notify_one();
     }
 
@@ -84,21 +132,23 @@ impl Waiting {
     }
 
     fn drain(&self) -> Vec<ReadyMachine> {
-        self.lock().drain().flat_map(|(_, shelf)| shelf).collect()
+        self.lock().drain().flat_map(|(_, shelf)| shelf.ready).collect()
     }
 }
 
 /// Keeps the shelves full until the node closes, then clears them.
 pub(crate) async fn keep_ready(shared: Arc<Shared>) {
     let closing = shared.closing.clone();
+    let mut period = tokio::time::interval(PERIOD);
     loop {
         tokio::select! {
             () = closing.cancelled() => break,
             () = shared.waiting.changed.notified() => {}
+            _ = period.tick() => shared.waiting.look(shared.config.machines_waiting),
         }
         remove(&shared, shared.waiting.take_spent()).await;
         while !closing.is_cancelled() && shared.restores_idle() {
-            let Some(id) = shared.waiting.emptiest(shared.config.machines_waiting) else { break };
+            let Some(id) = shared.waiting.emptiest() else { break };
             if !make_one(&shared, &id).await {
                 tokio::select! {
                     () = closing.cancelled() => {}
@@ -136,7 +186,8 @@ async fn make_one(shared: &Arc<Shared>, id: &SnapshotId) -> bool {
     };
     match ready.await {
         Ok(ready) => {
-            shared.waiting.lock().entry(id.clone()).or_default().push_back(ready);
+            let unwanted = shared.waiting.put(id, ready);
+            remove(shared, unwanted.into_iter().collect()).await;
             true
         }
         Err(error) => {

@@ -83,9 +83,13 @@ pub(crate) struct Options {
     /// GiB that parts of snapshots from the archive may take on this host, for the next use of them [default: 10].
     #[arg(long, global = true, env = "PANDASTACK_ARCHIVE_CACHE_GIB")]
     archive_cache_gib: Option<u64>,
-    /// Machine processes without a guest to keep ready for each template in use [default: 2].
+    /// Machine processes without a guest to keep ready for each template in use, at least; 0 for none at all [default: 2].
     #[arg(long, global = true, env = "PANDASTACK_MACHINES_WAITING")]
     machines_waiting: Option<usize>,
+    /// The same for all templates together, at most, when many sandboxes are created at once [default: what fits into a thirty-second part of
+    /// memory, up to 64].
+    #[arg(long, global = true, env = "PANDASTACK_MACHINES_WAITING_MAX")]
+    machines_waiting_max: Option<usize>,
     /// Networks to keep ready [default: 4].
     #[arg(long, global = true, env = "PANDASTACK_NETWORKS_PREPARED")]
     networks_prepared: Option<u32>,
@@ -152,6 +156,7 @@ struct File {
     archive_local_gib: Option<u64>,
     archive_cache_gib: Option<u64>,
     machines_waiting: Option<usize>,
+    machines_waiting_max: Option<usize>,
     networks_prepared: Option<u32>,
     serve: ServeSettings,
 }
@@ -357,7 +362,10 @@ impl Options {
             });
         }
         if let Some(waiting) = self.machines_waiting.or(file.machines_waiting) {
-            node.machines_waiting = waiting;
+            node.machines_waiting.least = waiting;
+        }
+        if let Some(most) = self.machines_waiting_max.or(file.machines_waiting_max) {
+            node.machines_waiting.most = most;
         }
         if let Some(prepared) = self.networks_prepared.or(file.networks_prepared) {
             node.networks_prepared = prepared;

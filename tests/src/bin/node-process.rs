@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use domain::{SnapshotId, VolumeId};
 use network::AddressPool;
 use node::{
-    ArchiveConfig, AttachMode, CreateFrom, CreateRequest, Node, NodeConfig, NodeError, Purpose,
-    VolumeAttachment,
+    ArchiveConfig, AttachMode, CreateFrom, CreateRequest, MachinesWaiting, Node, NodeConfig, NodeError,
+    Purpose, VolumeAttachment,
 };
 use serde_json::{Value, json};
 use storage::PoolSize;
@@ -62,7 +62,7 @@ async fn work(arguments: &[String]) -> Result<()> {
     let mut config = NodeConfig::new(data_dir);
     config.pool_size = PoolSize::Bytes(8 << 30);
     config.addresses = AddressPool::new(range.parse::<Ipv4Addr>()?, 24)?;
-    config.machines_waiting = 1;
+    config.machines_waiting = MachinesWaiting::always(1);
     config.networks_prepared = 1;
     config.guest_patience = tests::wait::scaled(GUEST_PATIENCE);
     let words: Vec<&str> = work.iter().map(String::as_str).collect();
