@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
+use node::MachinesWaiting;
 use serde_json::{Value, json};
 
 use samples::say;
@@ -86,7 +87,7 @@ async fn main() -> anyhow::Result<()> {
         .init();
     let arguments = Arguments::parse();
     if let Some(Instead::Service(service)) = &arguments.instead {
-        let bench = Bench::open(&arguments, 3).await?;
+        let bench = Bench::open(&arguments, MachinesWaiting::default()).await?;
         let measured = service::measure(&bench, &arguments.template, service).await;
         bench.close().await;
         return write(&arguments, &json!({ "host": host::host_facts(), "service": measured? }));
@@ -96,13 +97,13 @@ async fn main() -> anyhow::Result<()> {
         return write(&arguments, &json!({ "host": host::host_facts(), "streamed": measured }));
     }
     if let Some(Instead::Templates(options)) = &arguments.instead {
-        let node = setup::open_node(&arguments, setup::Kind::waiting(0)).await?.node;
+        let node = setup::open_node(&arguments, setup::Kind::waiting(MachinesWaiting::always(0))).await?.node;
         let measured = templates::measure(&node, &arguments.data_dir, options).await;
         setup::close_node(node).await;
         return write(&arguments, &json!({ "host": host::host_facts(), "templates": measured? }));
     }
     if let Some(Instead::Blocks(blocks)) = &arguments.instead {
-        let bench = Bench::open(&arguments, 0).await?;
+        let bench = Bench::open(&arguments, MachinesWaiting::always(0)).await?;
         let counted = blocks::count(&bench, blocks).await;
         bench.close().await;
         return counted;
@@ -112,22 +113,28 @@ async fn main() -> anyhow::Result<()> {
     report.insert("build".into(), json!(if cfg!(debug_assertions) { "dev" } else { "release" }));
 
     // Without machines started ahead of need: the whole path, every time.
-    let bench = Bench::open(&arguments, 0).await?;
+    let bench = Bench::open(&arguments, MachinesWaiting::always(0)).await?;
     report.insert("engine".into(), json!(bench.node.fingerprint()));
     let restored = restore::sequential(&bench, "restore", arguments.restores, arguments.floors).await?;
     report.insert("restore".into(), restored);
     report.insert("fork".into(), fork::measure(&bench, arguments.rounds).await?);
     report.insert("sleep".into(), sleep::measure(&bench, arguments.rounds).await?);
     report.insert("density".into(), density::measure(&bench, arguments.idle).await?);
-    report.insert("burst".into(), restore::burst(&bench, arguments.burst).await?);
+    report.insert("burst".into(), restore::burst(&bench, "burst", arguments.burst).await?);
     bench.close().await;
 
-    // With machines waiting: what a user of a template in use gets.
-    let bench = Bench::open(&arguments, 3).await?;
+    // With machines waiting, as they do by default: what a user of a template in use gets.
+    let bench = Bench::open(&arguments, MachinesWaiting::default()).await?;
     let waiting =
         restore::sequential(&bench, "restore into a waiting machine", arguments.restores, arguments.floors)
             .await?;
     report.insert("restore_waiting".into(), waiting);
+    // A first one to learn from.
+    report.insert(
+        "burst_unforeseen".into(),
+        restore::burst(&bench, "burst, unforeseen", arguments.burst).await?,
+    );
+    report.insert("burst_foreseen".into(), restore::burst(&bench, "burst, foreseen", arguments.burst).await?);
     bench.close().await;
 
     write(&arguments, &Value::Object(report))

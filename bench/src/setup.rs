@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use domain::SnapshotId;
 use engines::{EngineConfig, Settings};
 use host::{EngineSetting, Programs};
 use machine::Engine;
-use node::{ArchiveConfig, CreateFrom, CreateRequest, Node, NodeConfig, RestoreTimings, Sandbox};
+use node::{
+    ArchiveConfig, CreateFrom, CreateRequest, MachinesWaiting, Node, NodeConfig, RestoreTimings, Sandbox,
+};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 
@@ -23,7 +26,10 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) async fn open(arguments: &Arguments, machines_waiting: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        arguments: &Arguments,
+        machines_waiting: MachinesWaiting,
+    ) -> anyhow::Result<Self> {
         let OpenNode { node, engine } = open_node(arguments, Kind::waiting(machines_waiting)).await?;
         let spec = image::template::find(&arguments.template)
             .with_context(|| format!("there is no template {}", arguments.template))?;
@@ -35,6 +41,19 @@ impl Bench {
     pub(crate) async fn create(&self) -> anyhow::Result<(Sandbox, RestoreTimings)> {
         let request = CreateRequest::new(CreateFrom::Snapshot(self.template.clone()));
         Ok(self.node.create(request).await?)
+    }
+
+    /// Waits until the node has made ready what it makes ahead of need.
+    pub(crate) async fn settle(&self) {
+        const QUIET: Duration = Duration::from_secs(1);
+        let look = || (self.node.stats().machines_waiting, self.node.stats().networks_ready);
+        let (mut seen, mut since) = (look(), Instant::now());
+        while since.elapsed() < QUIET {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if look() != seen {
+                (seen, since) = (look(), Instant::now());
+            }
+        }
     }
 
     /// Where the template's files are.
@@ -54,15 +73,15 @@ pub(crate) fn engine_wanted(name: &str) -> Result<EngineSetting, serde::de::valu
 
 /// What kind of node is measured.
 pub(crate) struct Kind<'a> {
-    pub(crate) machines_waiting: usize,
+    pub(crate) machines_waiting: MachinesWaiting,
     pub(crate) archive: Option<ArchiveConfig>,
     /// What is put in place of the engine.
     pub(crate) change: &'a (dyn Fn(Arc<dyn Engine>) -> Arc<dyn Engine> + Sync),
 }
 
 impl Kind<'_> {
-    /// An ordinary node with so many machine processes started ahead of need for each template.
-    pub(crate) fn waiting(machines_waiting: usize) -> Self {
+    /// An ordinary node with so many machine processes started ahead of need.
+    pub(crate) fn waiting(machines_waiting: MachinesWaiting) -> Self {
         Self { machines_waiting, archive: None, change: &|engine| engine }
     }
 }

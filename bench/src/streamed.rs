@@ -12,7 +12,7 @@ use domain::{EngineFingerprint, SnapshotId};
 use machine::{
     AttachError, BootPlan, Engine, MemoryOrigin, Place, Prepared, RestorePlan, StartError, Vm, VmRecord,
 };
-use node::{ArchiveConfig, CreateFrom, CreateRequest, Node, SnapshotPlace};
+use node::{ArchiveConfig, CreateFrom, CreateRequest, MachinesWaiting, Node, SnapshotPlace};
 use serde_json::{Value, json};
 use storage::blobs::{BlobAddress, BlobsConfig};
 
@@ -173,7 +173,10 @@ async fn open(arguments: &Arguments, archive: &Path, memory: Memory) -> anyhow::
     let change = |engine: Arc<dyn Engine>| -> Arc<dyn Engine> {
         if memory == Memory::First { Arc::new(MemoryFirst(engine)) } else { engine }
     };
-    let opened = open_node(arguments, Kind { machines_waiting: 0, archive: Some(archive), change: &change });
+    let opened = open_node(
+        arguments,
+        Kind { machines_waiting: MachinesWaiting::always(0), archive: Some(archive), change: &change },
+    );
     let node = opened.await?.node;
     Ok(node)
 }
