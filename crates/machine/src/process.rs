@@ -109,6 +109,10 @@ impl VmProcess {
     /// Lets processes that somebody waits for go first: creating a sandbox, or answering for one, does not take longer because others
     /// compute. Where it cannot be done all of them count the same.
     pub(crate) fn step_back(&self) {
+        // What follows goes by number, and that of a process that has ended may be somebody else's.
+        if !self.is_alive() {
+            return;
+        }
         if let Some(group) = &self.group
             && group.step_back()
         {
