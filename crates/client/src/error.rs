@@ -1,5 +1,7 @@
 //! Why a call failed.
 
+use contract::error::{Partial, Progress};
+
 /// What a server answered instead of doing what it was asked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
@@ -15,6 +17,10 @@ pub struct Refusal {
     pub request_id: Option<String>,
     /// Seconds after which it may be asked again.
     pub retry_after_seconds: Option<f64>,
+    /// What a command or code wrote until its time was up.
+    pub partial: Option<Partial>,
+    /// How far the server is with what the request waits for.
+    pub progress: Option<Progress>,
 }
 
 /// Why a call failed.
@@ -91,6 +97,8 @@ impl ClientError {
             hint: hint.map(str::to_owned),
             request_id: None,
             retry_after_seconds: None,
+            partial: None,
+            progress: None,
         }))
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use contract::error::{Partial, Progress};
 use futures::Stream;
 use futures::StreamExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -182,6 +183,8 @@ impl Http {
             code: Option<String>,
             hint: Option<String>,
             request_id: Option<String>,
+            partial: Option<Partial>,
+            progress: Option<Progress>,
         }
         let body: Body = serde_json::from_slice(&body).unwrap_or_default();
         let said = body.error.or(body.message).or(body.detail).filter(|text| !text.is_empty());
@@ -195,6 +198,8 @@ impl Http {
             hint: body.hint,
             request_id: body.request_id.or(request_id),
             retry_after_seconds,
+            partial: body.partial,
+            progress: body.progress,
         }))
     }
 }

@@ -42,6 +42,8 @@ mod tests {
             hint: None,
             request_id: None,
             retry_after_seconds,
+            partial: None,
+            progress: None,
         }
     }
 

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use contract::error::{Partial, Progress};
 use domain::ErrorChain;
 use guest_link::client::{CallError, LinkError};
 use guest_link::message::{Failure, FileFailure, ProcessFailure};
@@ -13,7 +14,7 @@ use store::StoreError;
 /// How a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The request makes no sense as it stands.
+    /// The request is malformed.
     Invalid,
     /// No key, or one that does not work.
     Unauthorized,
@@ -21,7 +22,7 @@ pub enum Kind {
     Forbidden,
     /// It is not there, or it is somebody else's.
     NotFound,
-    /// It does not go together with how things are.
+    /// It conflicts with the current state.
     Conflict,
     /// Larger than allowed.
     TooLarge,
@@ -76,16 +77,28 @@ pub struct ControlError {
     pub hint: Option<String>,
     /// When to try again.
     pub retry_after: Option<Duration>,
+    /// What was written until the time was up.
+    pub partial: Option<Box<Partial>>,
+    /// How far the work is that the request waits for.
+    pub progress: Option<Box<Progress>>,
     cause: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl ControlError {
     /// An error of a kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, retry_after: None, cause: None }
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+            retry_after: None,
+            partial: None,
+            progress: None,
+            cause: None,
+        }
     }
 
-    /// The request makes no sense.
+    /// The request is malformed.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, message)
     }
@@ -95,7 +108,7 @@ impl ControlError {
         Self::new(Kind::NotFound, message)
     }
 
-    /// It does not go together with how things are.
+    /// It conflicts with the current state.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(Kind::Conflict, message)
     }
@@ -125,6 +138,20 @@ impl ControlError {
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
+        self
+    }
+
+    /// With what was written until the time was up.
+    #[must_use]
+    pub fn partial(mut self, partial: Partial) -> Self {
+        self.partial = Some(Box::new(partial));
+        self
+    }
+
+    /// With how far the work is that the request waits for.
+    #[must_use]
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = Some(Box::new(progress));
         self
     }
 

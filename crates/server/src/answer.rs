@@ -38,6 +38,18 @@ pub(crate) fn status(kind: Kind) -> StatusCode {
     }
 }
 
+/// An error as callers are told of it.
+pub(crate) fn body(error: ControlError) -> ErrorBody {
+    ErrorBody {
+        error: error.message,
+        code: error.kind.code().to_owned(),
+        hint: error.hint,
+        request_id: request_id::current(),
+        partial: error.partial.map(|partial| *partial),
+        progress: error.progress.map(|progress| *progress),
+    }
+}
+
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         let Self(error) = self;
@@ -47,14 +59,9 @@ impl IntoResponse for Failed {
         } else if let Some(cause) = cause {
             tracing::info!(cause, "a request failed: {error}");
         }
-        let body = ErrorBody {
-            error: error.message,
-            code: error.kind.code().to_owned(),
-            hint: error.hint,
-            request_id: request_id::current(),
-        };
-        let mut response = (status(error.kind), axum::Json(body)).into_response();
-        if let Some(after) = error.retry_after {
+        let (status, retry_after) = (status(error.kind), error.retry_after);
+        let mut response = (status, axum::Json(body(error))).into_response();
+        if let Some(after) = retry_after {
             let seconds = after.as_secs().max(1);
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

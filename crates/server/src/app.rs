@@ -30,11 +30,11 @@ struct About;
 
 /// Statuses that any request with a key may be answered with.
 const FAILURES: [(&str, &str); 12] = [
-    ("400", "The request makes no sense as it stands"),
+    ("400", "The request is malformed"),
     ("401", "The key is missing, unknown, expired or revoked"),
     ("403", "The key does not allow it"),
     ("404", "It is not there, or it is somebody else's"),
-    ("409", "It does not go together with how things are"),
+    ("409", "It conflicts with the current state"),
     ("413", "Larger than allowed"),
     ("429", "Too much or too often; with `Retry-After` when waiting helps"),
     ("500", "Something went wrong on the server"),

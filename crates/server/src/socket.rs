@@ -234,10 +234,14 @@ pub(crate) fn told(error: &ControlError) -> serde_json::Value {
     } else if let Some(cause) = cause {
         tracing::info!(cause, "a connection failed: {error}");
     }
-    match &error.hint {
-        Some(hint) => json!({ "error": error.message, "hint": hint }),
-        None => json!({ "error": error.message }),
+    let mut told = json!({ "error": error.message, "code": error.kind.code() });
+    if let Some(hint) = &error.hint {
+        told["hint"] = hint.as_str().into();
     }
+    if let Some(partial) = &error.partial {
+        told["partial"] = json!(partial);
+    }
+    told
 }
 
 /// When pings are due.

@@ -2,7 +2,6 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use contract::error::ErrorBody;
 use contract::file::FileWritten;
 use control::{Caller, Control, ControlError, Kind};
 use futures::future::BoxFuture;
@@ -10,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::request_id;
+use crate::answer;
 
 /// Largest file that is read as one result.
 const READ_BYTES_MAX: usize = 4 << 20;
@@ -116,12 +115,7 @@ pub(super) fn result(outcome: Result<Text, ControlError>) -> Value {
         } else if let Some(cause) = cause {
             tracing::info!(cause, "a tool failed: {error}");
         }
-        let body = ErrorBody {
-            error: error.message,
-            code: error.kind.code().to_owned(),
-            hint: error.hint,
-            request_id: request_id::current(),
-        };
+        let body = answer::body(error);
         Text::bad(serde_json::to_string(&body).unwrap_or(body.error))
     });
     json!({ "content": [{ "type": "text", "text": text }], "isError": bad })
