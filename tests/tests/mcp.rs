@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tests::api::TEMPLATE;
 use tests::api::client::Client;
-use tests::{cache, in_api};
+use tests::{cache, in_api, program};
 use tokio::process::Command;
 
 /// Releases of the client: one that begins with the handshake, and one that first asks in a newer way and falls back to it.
@@ -45,12 +45,13 @@ async fn environment(release: &str) -> Result<PathBuf> {
 fn the_stock_client_works_with_both_servers() -> Result<()> {
     in_api(async |api| {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/mcp_client.py");
+        let program = tokio::task::block_in_place(program::path)?;
         for release in RELEASES {
             let python = environment(release).await?;
             let base = format!("http://{}", api.address());
             let key = api.key().context("no key")?;
             let mut command = Command::new(python);
-            command.arg(&script).args([&base, TEMPLATE]).env("PANDASTACK_API_KEY", key);
+            command.arg(&script).args([&base, TEMPLATE]).arg(program).env("PANDASTACK_API_KEY", key);
             let said = output(&mut command).await?;
             let line: Value = serde_json::from_str(said.lines().last().unwrap_or_default())?;
             ensure!(line == json!({ "mcp": release, "ok": true }), "{said}");

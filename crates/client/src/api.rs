@@ -138,9 +138,19 @@ impl Api {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        let answer = self.ask(method, path, body).await?;
-        let bytes = self.http.whole(answer).await?;
+        let bytes = self.read(method, path, body).await?;
         serde_json::from_slice(&bytes).map_err(|error| self.http.protocol(error.to_string()))
+    }
+
+    /// Sends something and reads the answer as it is.
+    pub(crate) async fn read(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let answer = self.ask(method, path, body).await?;
+        self.http.whole(answer).await
     }
 
     async fn ask(

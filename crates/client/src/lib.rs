@@ -22,6 +22,7 @@ mod fetch;
 mod files;
 mod http;
 mod identity;
+mod mcp;
 mod multipart;
 mod processes;
 mod retry;

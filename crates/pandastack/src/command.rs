@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod fs;
 pub(crate) mod local;
+pub(crate) mod mcp;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod serve;

@@ -75,6 +75,10 @@ enum Command {
     /// Choose among servers.
     #[command(subcommand)]
     Context(command::context::Command),
+    /// Give the server's tools to a program that speaks the Model Context Protocol (MCP) over standard input and output.
+    #[command(after_help = "Examples:\n  pandastack mcp\n  pandastack mcp --sandbox 0a1b2c3d\n\n\
+        With Claude Code: claude mcp add pandastack -- pandastack mcp")]
+    Mcp(command::mcp::Arguments),
     /// Serve the API: everything in one process, with nothing else to install.
     #[command(after_help = "Example:\n  pandastack serve --listen 127.0.0.1:8080 --prepare base")]
     Serve {
@@ -172,6 +176,7 @@ async fn perform(connection: &Connection, command: Command, format: Format) -> a
         Command::Audit(audit) => command::audit::run(connection, audit, format).await,
         Command::Auth(auth) => command::auth::run(connection, auth, format).await,
         Command::Context(context) => command::context::run(context, format),
+        Command::Mcp(mcp) => command::mcp::run(connection, mcp).await,
         Command::Serve { host, serve } => command::serve::run(&settings(&host)?, *serve, None).await,
         Command::Doctor { host, doctor } => command::doctor::run(&settings(&host)?, &doctor, format),
         Command::Setup { host, setup } => command::setup::run(&settings(&host)?, &setup, format).await,

@@ -8,6 +8,7 @@
 //! One message per request, answered as JSON; there are no sessions and no streams. What a service refuses is a result that says
 //! so, because models read results; errors of the protocol are for programs.
 
+mod code;
 mod message;
 mod sandbox_tools;
 mod tool;
@@ -156,9 +157,13 @@ async fn run(
         arguments => arguments.clone(),
     };
     let base = base_url(control, headers);
+    let checked = tool.check(&arguments);
     let called = ToolCall { control, caller, sandbox, base: &base, arguments };
     let target = called.sandbox_id().map(|id| format!("/{id}")).unwrap_or_default();
-    let outcome = (tool.run)(called).await;
+    let outcome = match checked {
+        Ok(()) => (tool.run)(called).await,
+        Err(error) => Err(error),
+    };
     // The request itself is in the audit log as every POST is; this line says what it did.
     let status = match &outcome {
         Ok(_) => StatusCode::OK,

@@ -1,18 +1,19 @@
 //! Tools of the server that every sandbox has.
 
 use contract::exec::ExecRequest;
-use control::ControlError;
+use control::{ControlError, Kind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::tool::{Effect, Text, Tool, ToolCall, argument, read_file, write_file};
+use super::code;
+use super::tool::{Effect, Tool, ToolAnswer, ToolCall, argument, read_file, write_file};
 
 /// How long a command may run unless told otherwise.
-const TIMEOUT_MS_DEFAULT: u64 = 30_000;
+const TIMEOUT_SECONDS_DEFAULT: f64 = 30.0;
 /// Where a model finds itself.
 pub(super) const DIRECTORY_DEFAULT: &str = "/workspace";
 
-pub(super) static TOOLS: [Tool; 4] = [
+pub(super) static TOOLS: [Tool; 5] = [
     Tool {
         name: "shell",
         description: "Run a shell command in the sandbox and get what it wrote and its exit code.",
@@ -20,15 +21,23 @@ pub(super) static TOOLS: [Tool; 4] = [
         arguments: || {
             json!({
                 "command": argument("string", "A line for the shell"),
-                "timeout_ms": argument("integer", "After this many milliseconds it is killed; 30000 when absent"),
+                "timeout_seconds": argument("number", "After this long it is killed; 30 when absent"),
             })
         },
         required: &["command"],
         run: |call| Box::pin(shell(call)),
     },
     Tool {
+        name: "run_code",
+        description: "Run code in an interpreter that keeps its variables from call to call, and get its output and results. Plots come as images.",
+        effect: Effect::Destroys,
+        arguments: code::arguments,
+        required: &["code"],
+        run: |call| Box::pin(async move { code::run(&call, id(&call)?).await }),
+    },
+    Tool {
         name: "read_file",
-        description: "Read a file. One that is not UTF-8 text comes as base64.",
+        description: "Read a file. Pictures come as images, other files that are not UTF-8 text as base64.",
         effect: Effect::Reads,
         arguments: || json!({ "path": argument("string", "An absolute path") }),
         required: &["path"],
@@ -67,7 +76,7 @@ pub(super) static TOOLS: [Tool; 4] = [
             Box::pin(async move {
                 let directory: Directory = call.arguments()?;
                 let path = directory.path.as_deref().unwrap_or(DIRECTORY_DEFAULT);
-                Text::json(&call.control.list_directory(call.caller, id(&call)?, path).await?)
+                ToolAnswer::json(&call.control.list_directory(call.caller, id(&call)?, path).await?)
             })
         },
     },
@@ -76,7 +85,9 @@ pub(super) static TOOLS: [Tool; 4] = [
 #[derive(Debug, Deserialize)]
 struct Shell {
     command: String,
-    timeout_ms: Option<u64>,
+    timeout_seconds: Option<f64>,
+    /// The former name, in milliseconds.
+    timeout_ms: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -99,16 +110,30 @@ fn id<'a>(call: &ToolCall<'a>) -> Result<&'a str, ControlError> {
     call.sandbox.ok_or_else(|| ControlError::invalid("sandbox_id is missing"))
 }
 
-async fn shell(call: ToolCall<'_>) -> Result<Text, ControlError> {
-    let arguments: Shell = call.arguments()?;
-    let timeout_ms = arguments.timeout_ms.filter(|ms| *ms > 0).unwrap_or(TIMEOUT_MS_DEFAULT);
-    let request = ExecRequest {
-        cmd: arguments.command,
-        timeout_seconds: Some(timeout_ms as f64 / 1000.0),
-        ..ExecRequest::default()
+async fn shell(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
+    let Shell { command, timeout_seconds, timeout_ms } = call.arguments()?;
+    let asked = timeout_seconds.or(timeout_ms.map(|ms| ms / 1000.0)).filter(|seconds| *seconds != 0.0);
+    let timeout = asked.unwrap_or(TIMEOUT_SECONDS_DEFAULT);
+    let request = ExecRequest { cmd: command, timeout_seconds: Some(timeout), ..ExecRequest::default() };
+    let answer = match call.control.exec(call.caller, id(&call)?, request).await {
+        Ok(answer) => answer,
+        Err(error) if error.kind == Kind::Timeout => {
+            let partial = error.partial.as_deref().cloned().unwrap_or_default();
+            let end =
+                format!("[{error}; it was killed. Raise timeout_seconds, or start it in the background]");
+            let text = written(partial.stdout, &partial.stderr, partial.truncated, &end);
+            return Ok(ToolAnswer::text(text).failed());
+        }
+        Err(error) => return Err(error),
     };
-    let answer = call.control.exec(call.caller, id(&call)?, request).await?;
-    let mut text = answer.stdout;
+    let end = format!("[exit code {}]", answer.exit_code);
+    let told = ToolAnswer::text(written(answer.stdout.clone(), &answer.stderr, answer.truncated, &end))
+        .structured(&answer)?;
+    Ok(if answer.exit_code == 0 { told } else { told.failed() })
+}
+
+/// What a command wrote, and how it ended.
+fn written(mut text: String, stderr: &str, truncated: bool, end: &str) -> String {
     let mut section = |title: &str, body: &str| {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
@@ -116,12 +141,12 @@ async fn shell(call: ToolCall<'_>) -> Result<Text, ControlError> {
         text.push_str(title);
         text.push_str(body);
     };
-    if !answer.stderr.is_empty() {
-        section("[stderr]\n", &answer.stderr);
+    if !stderr.is_empty() {
+        section("[stderr]\n", stderr);
     }
-    if answer.truncated {
+    if truncated {
         section("[more output was dropped]", "");
     }
-    section(&format!("[exit code {}]", answer.exit_code), "");
-    Ok(if answer.exit_code == 0 { Text::good(text) } else { Text::bad(text) })
+    section(end, "");
+    text
 }

@@ -13,6 +13,8 @@ use crate::answer;
 
 /// Largest file that is read as one result.
 const READ_BYTES_MAX: usize = 4 << 20;
+/// As much of an argument's unknown name as is repeated.
+const ARGUMENT_CHARS_MAX: usize = 64;
 
 /// A tool.
 pub(super) struct Tool {
@@ -24,7 +26,7 @@ pub(super) struct Tool {
     pub(super) arguments: fn() -> Value,
     /// Arguments that must be given.
     pub(super) required: &'static [&'static str],
-    pub(super) run: for<'a> fn(ToolCall<'a>) -> BoxFuture<'a, Result<Text, ControlError>>,
+    pub(super) run: for<'a> fn(ToolCall<'a>) -> BoxFuture<'a, Result<ToolAnswer, ControlError>>,
 }
 
 /// What a tool does to the world, so that clients know when to ask a person.
@@ -44,13 +46,40 @@ impl Tool {
         json!({
             "name": self.name,
             "description": self.description,
-            "inputSchema": { "type": "object", "properties": (self.arguments)(), "required": self.required },
+            "inputSchema": {
+                "type": "object",
+                "properties": (self.arguments)(),
+                "required": self.required,
+                "additionalProperties": false,
+            },
             "annotations": {
                 "readOnlyHint": self.effect == Effect::Reads,
                 "destructiveHint": self.effect == Effect::Destroys,
             },
         })
     }
+
+    /// Refuses arguments that the tool does not have: a model that misnames one must hear of it.
+    pub(super) fn check(&self, arguments: &Value) -> Result<(), ControlError> {
+        let (Some(given), Value::Object(known)) = (arguments.as_object(), (self.arguments)()) else {
+            return Ok(());
+        };
+        let unknown =
+            given.keys().find(|name| !known.contains_key(*name) && !is_former_name(self.name, name));
+        let Some(unknown) = unknown else { return Ok(()) };
+        let known: Vec<&str> = known.keys().map(String::as_str).collect();
+        let unknown: String = unknown.chars().take(ARGUMENT_CHARS_MAX).collect();
+        let message = match known.as_slice() {
+            [] => format!("unknown argument {unknown:?}; {} takes none", self.name),
+            known => format!("unknown argument {unknown:?}; {} takes {}", self.name, known.join(", ")),
+        };
+        Err(ControlError::invalid(message))
+    }
+}
+
+/// Names that published descriptions of a tool give its arguments, and that ours no longer does.
+fn is_former_name(tool: &str, argument: &str) -> bool {
+    (tool, argument) == ("shell", "timeout_ms")
 }
 
 /// A tool that is called.
@@ -83,32 +112,75 @@ impl ToolCall<'_> {
     }
 }
 
-/// What a tool answers.
+/// What a tool answers: for the model as text and images, for programs as an object.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct ToolAnswer {
     text: String,
-    /// Whether it is bad news.
-    bad: bool,
+    images: Vec<Image>,
+    structured: Option<Value>,
+    is_error: bool,
 }
 
-impl Text {
-    pub(super) fn good(text: String) -> Self {
-        Self { text, bad: false }
+/// A picture that a model can look at.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) mime_type: &'static str,
+    /// Base64 without line breaks.
+    pub(super) data: String,
+}
+
+impl ToolAnswer {
+    pub(super) fn text(text: String) -> Self {
+        Self { text, images: Vec::new(), structured: None, is_error: false }
     }
 
-    pub(super) fn bad(text: String) -> Self {
-        Self { text, bad: true }
-    }
-
-    /// What the API would have answered.
+    /// What the API would have answered. A list is an object's `items` for programs, because structured results are objects.
     pub(super) fn json(body: &impl Serialize) -> Result<Self, ControlError> {
-        Ok(Self::good(serde_json::to_string(body).map_err(ControlError::internal)?))
+        let value = serde_json::to_value(body).map_err(ControlError::internal)?;
+        let text = value.to_string();
+        let structured = match value {
+            object @ Value::Object(_) => object,
+            other => json!({ "items": other }),
+        };
+        Ok(Self { structured: Some(structured), ..Self::text(text) })
+    }
+
+    /// With pictures.
+    pub(super) fn images(mut self, images: Vec<Image>) -> Self {
+        self.images = images;
+        self
+    }
+
+    /// With what programs read instead of the text.
+    pub(super) fn structured(mut self, body: &impl Serialize) -> Result<Self, ControlError> {
+        self.structured = Some(serde_json::to_value(body).map_err(ControlError::internal)?);
+        Ok(self)
+    }
+
+    /// Says that what was tried did not work.
+    pub(super) fn failed(mut self) -> Self {
+        self.is_error = true;
+        self
+    }
+
+    fn into_result(self) -> Value {
+        let mut content = vec![json!({ "type": "text", "text": self.text })];
+        content.extend(
+            self.images
+                .into_iter()
+                .map(|image| json!({ "type": "image", "mimeType": image.mime_type, "data": image.data })),
+        );
+        let mut result = json!({ "content": content, "isError": self.is_error });
+        if let Some(structured) = self.structured {
+            result["structuredContent"] = structured;
+        }
+        result
     }
 }
 
 /// The result of a call. What a service refused is told as the API would have told it.
-pub(super) fn result(outcome: Result<Text, ControlError>) -> Value {
-    let Text { text, bad } = outcome.unwrap_or_else(|error| {
+pub(super) fn result(outcome: Result<ToolAnswer, ControlError>) -> Value {
+    let answer = outcome.unwrap_or_else(|error| {
         let cause = error.cause();
         if error.kind == Kind::Internal {
             tracing::error!(cause, "a tool failed: {error}");
@@ -116,13 +188,13 @@ pub(super) fn result(outcome: Result<Text, ControlError>) -> Value {
             tracing::info!(cause, "a tool failed: {error}");
         }
         let body = answer::body(error);
-        Text::bad(serde_json::to_string(&body).unwrap_or(body.error))
+        ToolAnswer::json(&body).unwrap_or_else(|_| ToolAnswer::text(body.error)).failed()
     });
-    json!({ "content": [{ "type": "text", "text": text }], "isError": bad })
+    answer.into_result()
 }
 
-/// Reads a file as text, or as base64 where it is none.
-pub(super) async fn read_file(call: &ToolCall<'_>, id: &str, path: &str) -> Result<Text, ControlError> {
+/// Reads a file: as text, as a picture, or as base64 where it is neither.
+pub(super) async fn read_file(call: &ToolCall<'_>, id: &str, path: &str) -> Result<ToolAnswer, ControlError> {
     let (_sandbox, mut reader) = call.control.read_file(call.caller, id, path).await?;
     let mut bytes = Vec::new();
     while let Some(piece) = reader.next().await? {
@@ -133,10 +205,25 @@ pub(super) async fn read_file(call: &ToolCall<'_>, id: &str, path: &str) -> Resu
         }
         bytes.extend_from_slice(&piece);
     }
-    Ok(Text::good(
+    if let Some(mime_type) = image_type(&bytes) {
+        let text = format!("[{mime_type}, {} bytes: see the image]", bytes.len());
+        return Ok(ToolAnswer::text(text).images(vec![Image { mime_type, data: STANDARD.encode(&bytes) }]));
+    }
+    Ok(ToolAnswer::text(
         String::from_utf8(bytes)
             .unwrap_or_else(|error| format!("[binary; base64]\n{}", STANDARD.encode(error.as_bytes()))),
     ))
+}
+
+/// The type of a picture that models can look at, told by its first bytes.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
 }
 
 /// Writes a file.
@@ -145,14 +232,54 @@ pub(super) async fn write_file(
     id: &str,
     path: String,
     content: &str,
-) -> Result<Text, ControlError> {
+) -> Result<ToolAnswer, ControlError> {
     let (_sandbox, mut writer) = call.control.write_file(call.caller, id, &path).await?;
     writer.write(content.as_bytes()).await?;
     let bytes = writer.finish().await?;
-    Text::json(&FileWritten { path, bytes })
+    ToolAnswer::json(&FileWritten { path, bytes })
 }
 
 /// A schema of one argument.
 pub(super) fn argument(kind: &str, description: &str) -> Value {
     json!({ "type": kind, "description": description })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool() -> Tool {
+        Tool {
+            name: "shell",
+            description: "",
+            effect: Effect::Reads,
+            arguments: || json!({ "command": argument("string", ""), "timeout_seconds": argument("number", "") }),
+            required: &[],
+            run: |_| Box::pin(async { Ok(ToolAnswer::text(String::new())) }),
+        }
+    }
+
+    #[test]
+    fn arguments_that_a_tool_does_not_have_are_named() {
+        let check = |arguments: Value| tool().check(&arguments).err().map(|error| error.message);
+        assert_eq!(check(json!({ "command": "true", "timeout_seconds": 1 })), None);
+        assert_eq!(check(json!({ "command": "true", "timeout_ms": 1 })), None, "as published");
+        let said = check(json!({ "command": "true", "cmd": 1 })).unwrap_or_default();
+        assert_eq!(said, "unknown argument \"cmd\"; shell takes command, timeout_seconds");
+    }
+
+    #[test]
+    fn a_list_is_an_object_for_programs() {
+        let result = result(ToolAnswer::json(&json!([1])));
+        assert_eq!(result["content"][0]["text"], "[1]");
+        assert_eq!(result["structuredContent"], json!({ "items": [1] }));
+    }
+
+    #[test]
+    fn pictures_are_told_from_other_files() {
+        assert_eq!(image_type(b"\x89PNG\r\n\x1a\nrest"), Some("image/png"));
+        assert_eq!(image_type(b"RIFF0000WEBPVP8 "), Some("image/webp"));
+        assert_eq!(image_type(b"RIFF0000WAVEfmt "), None);
+        assert_eq!(image_type(b""), None);
+    }
 }

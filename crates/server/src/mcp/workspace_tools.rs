@@ -1,17 +1,19 @@
 //! Tools of the workspace's server.
 
 mod arguments;
+mod explore;
 mod sandboxes;
 mod work;
 
 use serde_json::json;
 
+use super::code;
 use super::tool::{Effect, Tool, argument};
 
 /// Every tool that names a sandbox describes it alike.
 const SANDBOX: &str = "The sandbox's id";
 
-pub(super) static TOOLS: [Tool; 14] = [
+pub(super) static TOOLS: [Tool; 17] = [
     Tool {
         name: "create_sandbox",
         description: "Create a sandbox: a virtual machine of your own, ready when this returns.",
@@ -22,7 +24,7 @@ pub(super) static TOOLS: [Tool; 14] = [
                 "from_snapshot": argument("string", "The id of a snapshot to start from instead of a template"),
                 "ttl_seconds": argument("integer", "Seconds of idleness after which it is deleted"),
                 "metadata": { "type": "object", "additionalProperties": { "type": "string" },
-                    "description": "Words of your own" },
+                    "description": "Metadata as names and values" },
             })
         },
         required: &[],
@@ -53,7 +55,7 @@ pub(super) static TOOLS: [Tool; 14] = [
                 "sandbox_id": argument("string", SANDBOX),
                 "count": argument("integer", "How many copies; 1 when absent"),
                 "metadata": { "type": "object", "additionalProperties": { "type": "string" },
-                    "description": "Words of your own for the copies" },
+                    "description": "Metadata of the copies, as names and values" },
             })
         },
         required: &["sandbox_id"],
@@ -84,6 +86,41 @@ pub(super) static TOOLS: [Tool; 14] = [
         run: |call| Box::pin(sandboxes::snapshot(call)),
     },
     Tool {
+        name: "list_snapshots",
+        description: "List your snapshots, newest first.",
+        effect: Effect::Reads,
+        arguments: || json!({ "sandbox_id": argument("string", "Only snapshots of this sandbox") }),
+        required: &[],
+        run: |call| Box::pin(sandboxes::snapshots(call)),
+    },
+    Tool {
+        name: "delete_snapshot",
+        description: "Delete a snapshot. Sandboxes made from it go on.",
+        effect: Effect::Destroys,
+        arguments: || json!({ "snapshot_id": argument("string", "The snapshot's id") }),
+        required: &["snapshot_id"],
+        run: |call| Box::pin(sandboxes::delete_snapshot(call)),
+    },
+    Tool {
+        name: "explore",
+        description: "Try several commands from the same state, each in a fork of its own, and keep the best fork. The sandbox itself \
+            is not changed. Use it to compare approaches: builds, fixes, parameters.",
+        effect: Effect::Changes,
+        arguments: || {
+            json!({
+                "sandbox_id": argument("string", SANDBOX),
+                "commands": { "type": "array", "items": { "type": "string" }, "minItems": 2, "maxItems": 16,
+                    "description": "Shell commands, one for each fork" },
+                "score_command": argument("string", "A shell command that is run in each fork afterwards and writes a number: the highest \
+                    wins. When absent, the first fork whose command succeeded wins"),
+                "timeout_seconds": argument("number", "After this long a command is killed; 60 when absent, 300 at most"),
+                "keep_all": argument("boolean", "Keep the other forks too, instead of deleting them"),
+            })
+        },
+        required: &["sandbox_id", "commands"],
+        run: |call| Box::pin(explore::explore(call)),
+    },
+    Tool {
         name: "run_command",
         description: "Run a shell command in a sandbox and get what it wrote and its exit code.",
         effect: Effect::Destroys,
@@ -91,7 +128,7 @@ pub(super) static TOOLS: [Tool; 14] = [
             json!({
                 "sandbox_id": argument("string", SANDBOX),
                 "command": argument("string", "A line for the shell"),
-                "timeout_seconds": argument("integer", "After this long it is killed; 60 when absent, 300 at most"),
+                "timeout_seconds": argument("number", "After this long it is killed; 60 when absent, 300 at most"),
             })
         },
         required: &["sandbox_id", "command"],
@@ -99,23 +136,19 @@ pub(super) static TOOLS: [Tool; 14] = [
     },
     Tool {
         name: "run_code",
-        description: "Run code in an interpreter that keeps its variables from call to call, and get its output and results.",
+        description: "Run code in an interpreter that keeps its variables from call to call, and get its output and results. Plots come as images.",
         effect: Effect::Destroys,
         arguments: || {
-            json!({
-                "sandbox_id": argument("string", SANDBOX),
-                "code": argument("string", "The code"),
-                "language": argument("string", "python (when absent), javascript, typescript or bash"),
-                "context_id": argument("string", "The interpreter of an earlier call; when absent the newest of the language, or a new one"),
-                "timeout_ms": argument("integer", "After this many milliseconds it is interrupted; 30000 when absent"),
-            })
+            let mut arguments = code::arguments();
+            arguments["sandbox_id"] = argument("string", SANDBOX);
+            arguments
         },
         required: &["sandbox_id", "code"],
         run: |call| Box::pin(work::run_code(call)),
     },
     Tool {
         name: "read_file",
-        description: "Read a file of a sandbox. One that is not UTF-8 text comes as base64.",
+        description: "Read a file of a sandbox. Pictures come as images, other files that are not UTF-8 text as base64.",
         effect: Effect::Reads,
         arguments: || json!({ "sandbox_id": argument("string", SANDBOX), "path": argument("string", "An absolute path") }),
         required: &["sandbox_id", "path"],

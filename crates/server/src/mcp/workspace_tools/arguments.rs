@@ -32,15 +32,6 @@ pub(super) struct Command {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Code {
-    pub(super) sandbox_id: String,
-    pub(super) code: String,
-    pub(super) language: Option<String>,
-    pub(super) context_id: Option<String>,
-    pub(super) timeout_ms: Option<i64>,
-}
-
-#[derive(Debug, Deserialize)]
 pub(super) struct At {
     pub(super) sandbox_id: String,
     pub(super) path: String,
@@ -64,4 +55,14 @@ pub(super) struct Expose {
     pub(super) sandbox_id: String,
     pub(super) port: i64,
     pub(super) ttl_seconds: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Snapshots {
+    pub(super) sandbox_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OneSnapshot {
+    pub(super) snapshot_id: String,
 }
