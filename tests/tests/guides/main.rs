@@ -61,6 +61,8 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/guides/hosts.md", "pandastack serve", "needs a kernel of one's own"),
     ("docs/guides/hosts.md", "pandastack setup", "downloads; tests/setup does that from a server of its own"),
     ("docs/guides/hosts.md", "sysctl -w vm.nr_hugepages", "takes memory of the host for good"),
+    ("docs/guides/mcp.md", "claude mcp add", "changes the settings of another program"),
+    ("docs/guides/mcp.md", "{", "a file, not a program"),
     ("docs/guides/networking.md", "pandastack serve", "opens a network of the host"),
     ("docs/guides/networking.md", "id=$(pandastack sandbox create --network all", "needs an uplink"),
     ("docs/guides/previews.md", "pandastack serve", "needs a domain"),
@@ -135,6 +137,7 @@ documents! {
     files_and_processes: "docs/guides/files-and-processes.md", [];
     hibernation: "docs/guides/hibernation.md", [];
     hosts: "docs/guides/hosts.md", [];
+    mcp: "docs/guides/mcp.md", [];
     networking: "docs/guides/networking.md", [];
     previews: "docs/guides/previews.md", [base()];
     snapshots_and_forks: "docs/guides/snapshots-and-forks.md", [];
