@@ -77,7 +77,7 @@ enum Command {
     Context(command::context::Command),
     /// Give the server's tools to a program that speaks the Model Context Protocol (MCP) over standard input and output.
     #[command(after_help = "Examples:\n  pandastack mcp\n  pandastack mcp --sandbox 0a1b2c3d\n\n\
-        With Claude Code: claude mcp add pandastack -- pandastack mcp")]
+        With Claude Code: claude mcp add sandboxes -- pandastack mcp")]
     Mcp(command::mcp::Arguments),
     /// Serve the API: everything in one process, with nothing else to install.
     #[command(after_help = "Example:\n  pandastack serve --listen 127.0.0.1:8080 --prepare base")]
