@@ -103,7 +103,7 @@ async fn shell(call: ToolCall<'_>) -> Result<Text, ControlError> {
     let arguments: Shell = call.arguments()?;
     let timeout_ms = arguments.timeout_ms.filter(|ms| *ms > 0).unwrap_or(TIMEOUT_MS_DEFAULT);
     let request = ExecRequest {
-        cmd: arguments.command,
+        cmd: arguments.command.into(),
         timeout_seconds: Some(timeout_ms as f64 / 1000.0),
         ..ExecRequest::default()
     };

@@ -1,7 +1,7 @@
 //! Tools that make, keep and remove sandboxes.
 
 use contract::lifecycle::StatusAnswer;
-use contract::sandbox::{CreateSandbox, SandboxStatus};
+use contract::sandbox::{CreateSandbox, SandboxFilter, SandboxStatus};
 use contract::snapshot::ForkRequest;
 use control::ControlError;
 use serde_json::json;
@@ -24,7 +24,7 @@ pub(super) async fn create(call: ToolCall<'_>) -> Result<Text, ControlError> {
 }
 
 pub(super) async fn list(call: ToolCall<'_>) -> Result<Text, ControlError> {
-    let list = call.control.list_sandboxes(call.caller).await?;
+    let list = call.control.list_sandboxes(call.caller, SandboxFilter::default()).await?;
     Ok(Text::good(String::from_utf8(list).map_err(ControlError::internal)?))
 }
 
@@ -36,7 +36,12 @@ pub(super) async fn delete(call: ToolCall<'_>) -> Result<Text, ControlError> {
 
 pub(super) async fn fork(call: ToolCall<'_>) -> Result<Text, ControlError> {
     let Fork { sandbox_id, count, metadata } = call.arguments()?;
-    Text::json(&call.control.fork(call.caller, &sandbox_id, ForkRequest { count, metadata }).await?)
+    Text::json(
+        &call
+            .control
+            .fork(call.caller, &sandbox_id, ForkRequest { count, metadata, ..ForkRequest::default() })
+            .await?,
+    )
 }
 
 pub(super) async fn hibernate(call: ToolCall<'_>) -> Result<Text, ControlError> {

@@ -19,7 +19,7 @@ pub(super) async fn run_command(call: ToolCall<'_>) -> Result<Text, ControlError
     let Command { sandbox_id, command, timeout_seconds } = call.arguments()?;
     let timeout = timeout_seconds.filter(|seconds| *seconds != 0.0).unwrap_or(TIMEOUT_SECONDS_DEFAULT);
     let request = ExecRequest {
-        cmd: command,
+        cmd: command.into(),
         timeout_seconds: Some(timeout.min(TIMEOUT_SECONDS_MAX)),
         ..ExecRequest::default()
     };
