@@ -132,7 +132,7 @@ impl Api {
         Ok(Events::new(self.http.clone(), response.into_body()))
     }
 
-    async fn call<T: DeserializeOwned>(
+    pub(crate) async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,

@@ -90,7 +90,14 @@ impl ClientError {
 
     /// What was said within a stream.
     pub(crate) fn said(message: &str, hint: Option<&str>) -> Self {
-        Self::Refused(Box::new(Refusal {
+        Self::Refused(Box::new(Refusal::said(message, hint)))
+    }
+}
+
+impl Refusal {
+    /// What was said within a stream.
+    pub(crate) fn said(message: &str, hint: Option<&str>) -> Self {
+        Self {
             status: 0,
             message: message.to_owned(),
             code: String::new(),
@@ -99,6 +106,6 @@ impl ClientError {
             retry_after_seconds: None,
             partial: None,
             progress: None,
-        }))
+        }
     }
 }

@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use contract::error::Partial;
+pub use contract::exec::CommandLine;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::address::encoded;
 use crate::api::Api;
-use crate::error::ClientError;
+use crate::error::{ClientError, Refusal};
 use crate::socket::{Received, Receiving, Sending};
 
 /// There is one command per connection.
@@ -20,8 +22,8 @@ const NAME: &str = "1";
 /// A command to run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Command {
-    /// A line for the shell.
-    pub cmd: String,
+    /// A line for the shell, or a program and its arguments.
+    pub cmd: CommandLine,
     /// Working directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -130,6 +132,9 @@ impl ExecOutput {
             exit: Option<i32>,
             error: Option<String>,
             hint: Option<String>,
+            #[serde(default)]
+            code: String,
+            partial: Option<Partial>,
         }
         loop {
             let text = match self.receiving.next().await? {
@@ -140,7 +145,9 @@ impl ExecOutput {
             let said: Said =
                 serde_json::from_str(&text).map_err(|error| self.receiving.protocol(error.to_string()))?;
             if let Some(error) = said.error {
-                return Err(ClientError::said(&error, said.hint.as_deref()));
+                let mut told = Refusal::said(&error, said.hint.as_deref());
+                (told.code, told.partial) = (said.code, said.partial);
+                return Err(ClientError::Refused(Box::new(told)));
             }
             if let Some(code) = said.exit {
                 return Ok(ExecEvent::Exited(code));

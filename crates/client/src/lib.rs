@@ -39,7 +39,7 @@ pub use api::{Api, ApiSettings, Waiting};
 pub use builds::{BuildForm, BuildLog, BuildSource, build_is_over};
 pub use error::{ClientError, Refusal};
 pub use events::{Event, Events};
-pub use exec::{Command, ExecEvent, ExecInput, ExecOutput};
+pub use exec::{Command, CommandLine, ExecEvent, ExecInput, ExecOutput};
 pub use fetch::{FetchError, Fetched, Fetcher};
 pub use files::Download;
 pub use http::{Bytes, Upload, upload_bytes, upload_stream};

@@ -3,8 +3,9 @@
 use contract::event::Events as SandboxEvents;
 use contract::lifecycle::{Lifecycle, PatchLifecycle, StatusAnswer};
 use contract::port::{AddPort, CreatePreview, Port, Preview};
-use contract::sandbox::{CreateSandbox, PatchSandbox, Sandbox};
+use contract::sandbox::{CreateSandbox, DeletedSandboxes, PatchSandbox, Sandbox, SandboxFilter};
 use contract::snapshot::{ForkAnswer, ForkRequest, PromoteAnswer, PromoteRequest, Snapshot};
+use contract::tree::SandboxTree;
 use hyper::Method;
 use serde_json::Value;
 
@@ -32,12 +33,32 @@ impl Api {
         self.get("/v1/sandboxes").await
     }
 
+    /// Sandboxes that fit, newest first.
+    pub async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<Sandbox>, ClientError> {
+        self.get(&format!("/v1/sandboxes{}", query(filter))).await
+    }
+
+    /// Deletes all sandboxes that fit. A filter that limits nothing is refused.
+    pub async fn delete_sandboxes(&self, filter: &SandboxFilter) -> Result<DeletedSandboxes, ClientError> {
+        self.call(Method::DELETE, &format!("/v1/sandboxes{}", query(filter)), None::<&()>).await
+    }
+
+    /// Deletes every sandbox.
+    pub async fn delete_all_sandboxes(&self) -> Result<DeletedSandboxes, ClientError> {
+        self.call(Method::DELETE, "/v1/sandboxes?all=true", None::<&()>).await
+    }
+
+    /// Where a sandbox comes from, and all that comes from the same.
+    pub async fn tree(&self, id: &str) -> Result<SandboxTree, ClientError> {
+        self.get(&format!("{}/tree", at(id))).await
+    }
+
     /// One sandbox.
     pub async fn sandbox(&self, id: &str) -> Result<Sandbox, ClientError> {
         self.get(&at(id)).await
     }
 
-    /// Changes metadata, variables or network.
+    /// Changes name, metadata, variables or network.
     pub async fn patch_sandbox(&self, id: &str, change: &PatchSandbox) -> Result<Sandbox, ClientError> {
         self.patch(&at(id), change).await
     }
@@ -145,6 +166,31 @@ impl Api {
     }
 }
 
+fn query(filter: &SandboxFilter) -> String {
+    let pairs: Vec<_> =
+        filter.query().into_iter().map(|(key, value)| format!("{key}={}", encoded(&value))).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
+
 fn empty() -> Value {
     Value::Object(serde_json::Map::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::sandbox::SandboxStatus;
+
+    use super::*;
+
+    #[test]
+    fn filters_are_encoded() {
+        assert_eq!(query(&SandboxFilter::default()), "");
+        let filter = SandboxFilter {
+            status: vec![SandboxStatus::Running],
+            metadata: vec![("task".to_owned(), Some("a&b".to_owned())), ("owner".to_owned(), None)],
+            root: Some("web".to_owned()),
+            ..SandboxFilter::default()
+        };
+        assert_eq!(query(&filter), "?status=running&metadata=task%3Da%26b&metadata=owner&root=web");
+    }
 }

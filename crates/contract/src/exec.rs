@@ -5,12 +5,47 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// What to run: a line for the shell, or a program and its arguments, which no shell looks at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "a command must be a string (a shell line) or a list of strings")]
+pub enum CommandLine {
+    /// A line for the shell, such as `ls -l | wc -l`.
+    Shell(String),
+    /// A program and its arguments, such as `["ls", "-l"]`.
+    Argv(Vec<String>),
+}
+
+impl Default for CommandLine {
+    fn default() -> Self {
+        Self::Shell(String::new())
+    }
+}
+
+impl From<String> for CommandLine {
+    fn from(line: String) -> Self {
+        Self::Shell(line)
+    }
+}
+
+impl From<&str> for CommandLine {
+    fn from(line: &str) -> Self {
+        Self::Shell(line.to_owned())
+    }
+}
+
+impl From<Vec<String>> for CommandLine {
+    fn from(arguments: Vec<String>) -> Self {
+        Self::Argv(arguments)
+    }
+}
+
 /// A command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ExecRequest {
-    /// A line for the shell.
+    /// A line for the shell, or a program and its arguments.
     #[serde(default)]
-    pub cmd: String,
+    pub cmd: CommandLine,
     /// After this long it is killed, with everything it started.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,

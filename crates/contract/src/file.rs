@@ -45,6 +45,7 @@ pub struct FileWritten {
 
 /// Something to do with a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct FileChange {
     /// The path.
     #[serde(default)]

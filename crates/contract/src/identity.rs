@@ -63,6 +63,7 @@ pub struct Token {
 
 /// A key to make.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CreateToken {
     /// What people call it.
     #[serde(default)]

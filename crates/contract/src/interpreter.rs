@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 /// A context to make.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CreateContext {
     /// Its language; Python when absent.
     #[serde(default)]
@@ -33,6 +34,7 @@ pub struct Context {
 
 /// A cell to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct RunCell {
     /// The code.
     #[serde(default)]
@@ -64,6 +66,7 @@ pub struct CellAnswer {
 
 /// Code to run once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct RunOnce {
     /// Its language.
     #[serde(default)]

@@ -25,6 +25,7 @@ pub struct Lifecycle {
 
 /// A change of how long a sandbox may idle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PatchLifecycle {
     /// Seconds of idleness.
     #[serde(default)]
@@ -36,6 +37,7 @@ pub struct PatchLifecycle {
 
 /// How to start a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct StartRequest {
     /// From its disk: what was in its memory is lost.
     #[serde(default)]

@@ -21,6 +21,7 @@ pub struct Port {
 
 /// A port to name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AddPort {
     /// Its number.
     #[serde(default)]
@@ -32,6 +33,7 @@ pub struct AddPort {
 
 /// A preview link to make.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CreatePreview {
     /// The port.
     #[serde(default)]

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::exec::CommandLine;
+
 /// A process to start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct StartProcess {
-    /// A line for the shell; this or `argv`.
+    /// A line for the shell, or a program and its arguments; this or `argv`.
     #[serde(default)]
-    pub cmd: Option<String>,
-    /// A program and its arguments; this or `cmd`.
+    pub cmd: Option<CommandLine>,
+    /// A program and its arguments, as `cmd` takes them too.
     #[serde(default)]
     pub argv: Option<Vec<String>>,
     /// Working directory.
@@ -55,6 +58,7 @@ pub struct Process {
 
 /// Input for a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ProcessInput {
     /// What it reads.
     #[serde(default)]
@@ -66,6 +70,7 @@ pub struct ProcessInput {
 
 /// A signal for a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ProcessSignal {
     /// Its number, such as 15, or name, such as `SIGTERM`; SIGTERM when absent.
     #[serde(default)]

@@ -10,6 +10,9 @@ use utoipa::ToSchema;
 pub struct Sandbox {
     /// Its id: lowercase letters and digits.
     pub id: String,
+    /// What its owner calls it: names it wherever an id does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The template it was made from.
     pub template: String,
     /// Virtual CPUs.
@@ -32,6 +35,9 @@ pub struct Sandbox {
     /// The sandbox it was forked from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<String>,
+    /// The sandboxes it comes from, deleted ones included: the oldest first, the nearest last. Of a longer line only the nearest 50.
+    #[serde(default)]
+    pub ancestors: Vec<String>,
     /// How long its creation took, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_ms: Option<u64>,
@@ -46,6 +52,9 @@ pub struct Sandbox {
     pub persistent: bool,
     /// Seconds of idleness after which it is deleted, or put to sleep if it is persistent.
     pub ttl_seconds: u64,
+    /// Seconds until it has idled for `ttl_seconds`; absent when it sleeps or the limit does not apply to it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_seconds_left: Option<u64>,
     /// What it reaches: `none` or `all`.
     pub network: NetworkMode,
     /// Volumes, in the order of their devices.
@@ -118,11 +127,15 @@ pub struct AttachedVolume {
 
 /// A sandbox to make.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CreateSandbox {
+    /// A name of your own, which stands wherever an id does: lowercase letters, digits and `-`, at most 40, unique among your sandboxes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The template; implied by `from_snapshot`.
     #[serde(default)]
     pub template: Option<String>,
-    /// Words of the caller's own, such as `{"task": "42"}`.
+    /// Metadata, such as `{"task": "42"}`.
     #[serde(default)]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Seconds of idleness after which it goes; 0 or absent: the server's default.
@@ -146,10 +159,17 @@ pub struct CreateSandbox {
     /// Size of its root disk in GiB, at least that of what it starts from; 0 or absent: the same.
     #[serde(default)]
     pub disk_gb: Option<i64>,
+    /// Virtual CPUs; 0 or absent: those of what it starts from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<i64>,
+    /// Memory in MiB; 0 or absent: that of what it starts from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<i64>,
 }
 
 /// A volume to attach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct VolumeRequest {
     /// The volume's name.
     pub name: String,
@@ -160,7 +180,12 @@ pub struct VolumeRequest {
 
 /// A change of a sandbox. What is absent stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PatchSandbox {
+    /// A new name, or `null` to remove it.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub name: Option<Option<String>>,
     /// Keys to set, or to remove with `null`.
     #[serde(default)]
     pub metadata: Option<BTreeMap<String, Option<String>>>,
@@ -170,4 +195,97 @@ pub struct PatchSandbox {
     /// What it reaches from now on.
     #[serde(default)]
     pub network: Option<NetworkMode>,
+}
+
+/// Tells a field that is `null` from one that is absent.
+fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Which sandboxes. What is empty does not limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxFilter {
+    /// Any of these.
+    pub status: Vec<SandboxStatus>,
+    /// Made from this template.
+    pub template: Option<String>,
+    /// Of this name.
+    pub name: Option<String>,
+    /// With all of these keys; of this value where there is one.
+    pub metadata: Vec<(String, Option<String>)>,
+    /// Forked from this sandbox, or made from a snapshot of it.
+    pub parent: Option<String>,
+    /// Descended from this sandbox, over however many generations.
+    pub root: Option<String>,
+}
+
+impl SandboxFilter {
+    /// Whether it limits nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// As a query: names and values, not encoded.
+    #[must_use]
+    pub fn query(&self) -> Vec<(&'static str, String)> {
+        let mut query: Vec<_> =
+            self.status.iter().map(|status| ("status", status.word().to_owned())).collect();
+        for (key, value) in &self.metadata {
+            query.push((
+                "metadata",
+                value.as_ref().map_or_else(|| key.clone(), |value| format!("{key}={value}")),
+            ));
+        }
+        let single = [
+            ("template", &self.template),
+            ("name", &self.name),
+            ("parent", &self.parent),
+            ("root", &self.root),
+        ];
+        query.extend(single.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))));
+        query
+    }
+}
+
+impl SandboxStatus {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Creating,
+        Self::Running,
+        Self::Paused,
+        Self::Stopping,
+        Self::Deleted,
+        Self::Failed,
+        Self::Hibernated,
+    ];
+
+    /// The word for it on the wire.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopping => "stopping",
+            Self::Deleted => "deleted",
+            Self::Failed => "failed",
+            Self::Hibernated => "hibernated",
+        }
+    }
+
+    /// The status that a word on the wire stands for.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.word() == word)
+    }
+}
+
+/// What became of the sandboxes that were to be deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedSandboxes {
+    /// Ids of those that are gone.
+    pub deleted: Vec<String>,
+    /// Ids of those that could not be deleted, and why.
+    pub failures: BTreeMap<String, String>,
 }

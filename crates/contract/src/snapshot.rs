@@ -16,14 +16,18 @@ pub struct Snapshot {
     pub snapshot_id: String,
     /// The sandbox it was taken of.
     pub sandbox_id: String,
+    /// Where that sandbox came from, the oldest first, and the sandbox itself at the end.
+    #[serde(default)]
+    pub ancestors: Vec<String>,
     /// That sandbox's template.
     pub template: String,
     /// The snapshot that sandbox was made from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_snapshot_id: Option<String>,
-    /// Bytes of memory and disk that had changed when it was taken.
+    /// Bytes on disk of its memory and its disk, those shared with other snapshots and sandboxes included. For one that is only in
+    /// the archive: bytes of memory that had changed when it was taken.
     pub size_bytes: u64,
-    /// Bytes on disk that nothing else uses.
+    /// Bytes on disk that nothing else uses; never more than `size_bytes`.
     pub unique_bytes: u64,
     /// When it was taken (RFC 3339).
     pub created_at: String,
@@ -40,6 +44,7 @@ pub struct Snapshots {
 
 /// A fork to make.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ForkRequest {
     /// How many children; 1 when absent.
     #[serde(default)]
@@ -47,6 +52,15 @@ pub struct ForkRequest {
     /// For the children, on top of the parent's own.
     #[serde(default)]
     pub metadata: Option<BTreeMap<String, String>>,
+    /// The child's name, as at creation; only of a single child.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Has no effect: every fork goes on from memory. Accepted from clients that send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Has no effect, like `mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<bool>,
 }
 
 /// Children of a sandbox.
@@ -63,13 +77,13 @@ pub struct ForkAnswer {
     /// The first child.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
-    /// All children that came to be.
+    /// All children that were created.
     pub children: Vec<Sandbox>,
     /// Those that did not.
     pub errors: Vec<ForkFailure>,
 }
 
-/// A child that did not come to be.
+/// A child that could not be created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForkFailure {
     /// Which one.
@@ -80,6 +94,7 @@ pub struct ForkFailure {
 
 /// A child to keep.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PromoteRequest {
     /// Whether the others are deleted.
     #[serde(default)]

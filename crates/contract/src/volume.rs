@@ -22,6 +22,7 @@ pub struct Volume {
 
 /// A volume to make.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CreateVolume {
     /// Its name.
     #[serde(default)]
@@ -33,6 +34,7 @@ pub struct CreateVolume {
 
 /// A change of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PatchVolume {
     /// Its new size in MiB. Volumes only grow.
     #[serde(default)]

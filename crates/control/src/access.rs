@@ -51,7 +51,7 @@ impl Control {
             Phase::Running => {}
             Phase::Paused => {
                 let paused = ControlError::conflict("the sandbox is paused");
-                return Err(paused.hint("resume it first: POST /v1/sandboxes/{id}/resume"));
+                return Err(paused.hint("resume it first"));
             }
             Phase::Died => return Err(died(state.record.died.as_deref().unwrap_or("for an unknown reason"))),
             // Asleep, or on its way there or back: waking waits for what is under way.
@@ -73,5 +73,6 @@ fn not_woken(error: ControlError) -> ControlError {
     let mut told = ControlError::new(kind, format!("auto-wake: {}", error.message));
     told.hint.clone_from(&error.hint);
     told.retry_after = error.retry_after;
+    told.progress.clone_from(&error.progress);
     told.because(error)
 }

@@ -89,7 +89,7 @@ impl Control {
             return Err(unauthorized());
         }
         self.rates().take(&token.tenant)?;
-        Ok(Caller { tenant: token.tenant, token: token.prefix, scope: token.scope })
+        Ok(Caller::new(token.tenant, token.prefix, token.scope))
     }
 
     /// Whether a caller that was let in earlier would be let in now. For connections that last.

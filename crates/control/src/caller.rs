@@ -1,6 +1,8 @@
 //! Who asks.
 
-use domain::TenantId;
+use std::sync::{Arc, OnceLock};
+
+use domain::{SandboxId, TenantId};
 use store::Scope;
 
 use crate::error::ControlError;
@@ -14,9 +16,28 @@ pub struct Caller {
     pub token: String,
     /// What the key allows.
     pub scope: Scope,
+    /// The sandbox that its request named otherwise than by its id.
+    resolved: Arc<OnceLock<SandboxId>>,
 }
 
 impl Caller {
+    /// Whoever a key belongs to, at the beginning of a request.
+    pub(crate) fn new(tenant: TenantId, token: String, scope: Scope) -> Self {
+        Self { tenant, token, scope, resolved: Arc::default() }
+    }
+
+    /// Remembers which sandbox the request is about.
+    pub(crate) fn note_resolved(&self, id: &SandboxId) {
+        // The first stays: a request is about one sandbox, whatever else it looks up.
+        let _ = self.resolved.set(id.clone());
+    }
+
+    /// The id of the sandbox that the request named by its name or by the beginning of its id, for logs.
+    #[must_use]
+    pub fn resolved(&self) -> Option<&SandboxId> {
+        self.resolved.get()
+    }
+
     /// Refuses a key that allows less.
     pub fn require(&self, scope: Scope) -> Result<(), ControlError> {
         if self.scope >= scope {

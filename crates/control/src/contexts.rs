@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use contract::error::Partial;
 use contract::interpreter::{
     CellAnswer, Context as ContextView, CreateContext, RunCell, RunOnce, RunOnceAnswer,
 };
@@ -22,6 +23,7 @@ use crate::clock::now_ms;
 use crate::control::{Control, random};
 use crate::error::{ControlError, Kind};
 use crate::exec::guest_path;
+use crate::partial::partial;
 
 const TIMEOUT_MS_DEFAULT: i64 = 30_000;
 const TIMEOUT_MS_MAX: i64 = 24 * 3_600_000;
@@ -123,10 +125,19 @@ impl From<ServerError> for ControlError {
     }
 }
 
+fn timed_out(message: String) -> ControlError {
+    ControlError::new(Kind::Timeout, message)
+        .hint("raise the timeout, or run it as a process in the background")
+}
+
 fn answer(result: RunResult) -> Result<CellAnswer, ControlError> {
     if let Ending::TimedOut { .. } = result.ending {
         let sentence = result.ending.sentence().unwrap_or_default();
-        return Err(ControlError::new(Kind::Timeout, sentence));
+        let truncated = result.stdout_truncated || result.stderr_truncated;
+        let results = result.results.into_iter().map(|bundle| bundle.data).collect();
+        let written =
+            Partial { results: Some(results), ..partial(&result.stdout, &result.stderr, truncated) };
+        return Err(timed_out(sentence).partial(written));
     }
     let error = result.error.map(|error| error.traceback).or_else(|| result.ending.sentence());
     let exit = if error.is_some() && result.exit == 0 { 1 } else { result.exit };
@@ -240,7 +251,8 @@ impl Control {
         let result = run_once(&sandbox.link, language, &request.code, timeout).await?;
         if result.timed_out {
             let message = format!("timeout: the code ran longer than {} ms", timeout.as_millis());
-            return Err(ControlError::new(Kind::Timeout, message));
+            let written = partial(&result.stdout, &result.stderr, result.truncated);
+            return Err(timed_out(message).partial(written));
         }
         Ok(RunOnceAnswer {
             language: request.language,

@@ -35,6 +35,8 @@ struct Origin {
     template: String,
     cpus: u32,
     memory_mib: u32,
+    /// The sandboxes it comes from.
+    ancestors: Vec<SandboxId>,
 }
 
 impl Control {
@@ -49,6 +51,7 @@ impl Control {
         names::metadata(&metadata)?;
         let env = request.env.clone().unwrap_or_default();
         names::env(&env)?;
+        let name = request.name.as_deref().map(names::sandbox_name).transpose()?;
         let ttl_seconds = self.ttl(request.ttl_seconds)?;
         let disk_bytes = self.disk_bytes(request.disk_gb)?;
         let volumes = self.attachments(caller, request.volumes.as_deref().unwrap_or_default()).await?;
@@ -64,7 +67,9 @@ impl Control {
             standing: Standing::Creating,
             template: origin.template.clone(),
             from_snapshot: request.from_snapshot.as_ref().map(|_| origin.snapshot.clone()),
+            name,
             parent: None,
+            ancestors: origin.ancestors,
             tree: None,
             fork_index: None,
             metadata,
@@ -86,7 +91,7 @@ impl Control {
         let gone = matches!(&outcome, Err(error) if error.kind == Kind::NotFound);
         if gone && row.from_snapshot.is_none() {
             // Another template took the place of the one that was found.
-            let Origin { snapshot, template, cpus, memory_mib } = self.origin(caller, &request).await?;
+            let Origin { snapshot, template, cpus, memory_mib, .. } = self.origin(caller, &request).await?;
             let row = SandboxRow { template, cpus, memory_mib, ..row };
             outcome = self.make_traced(row, snapshot, disk_bytes).await;
         }
@@ -131,10 +136,17 @@ impl Control {
                 template: ready.name,
                 cpus: ready.vcpus,
                 memory_mib: ready.memory_mib,
+                ancestors: Vec::new(),
             });
         };
         let row = self.snapshot_row(caller, named).await?;
-        Ok(Origin { snapshot: row.id, template: row.template, cpus: row.cpus, memory_mib: row.memory_mib })
+        Ok(Origin {
+            snapshot: row.id,
+            template: row.template,
+            cpus: row.cpus,
+            memory_mib: row.memory_mib,
+            ancestors: row.ancestors,
+        })
     }
 
     /// Size of a root disk as asked for.

@@ -234,12 +234,12 @@ impl From<NodeError> for ControlError {
             NodeError::Died { reason, .. } => died(reason),
             NodeError::Unfit(_) => {
                 ControlError::conflict("its saved memory does not fit this host any more; its files are kept")
-                    .hint("start it from its disk: POST /v1/sandboxes/{id}/start with {\"cold\": true}")
+                    .hint("start it cold, from its disk")
                     .because(error)
             }
             NodeError::Damaged { .. } => {
                 ControlError::new(Kind::Conflict, "what was saved of it is damaged and is not used")
-                    .hint("start it from its disk: POST /v1/sandboxes/{id}/start with {\"cold\": true}")
+                    .hint("start it cold, from its disk")
                     .because(error)
             }
             NodeError::DiskTooSmall { there, .. } => ControlError::invalid(format!(
@@ -274,9 +274,8 @@ impl From<NodeError> for ControlError {
 }
 
 pub(crate) fn died(reason: &str) -> ControlError {
-    ControlError::conflict(format!("the sandbox's machine ended by itself: {reason}")).hint(
-        "its files are kept; start it from its disk: POST /v1/sandboxes/{id}/start with {\"cold\": true}",
-    )
+    ControlError::conflict(format!("the sandbox's machine ended by itself: {reason}"))
+        .hint("its files are kept; start it cold, from its disk")
 }
 
 impl From<CallError> for ControlError {

@@ -103,8 +103,8 @@ impl Control {
         newest: Option<usize>,
     ) -> Result<(Vec<Event>, EventStream), ControlError> {
         let receiver = self.broadcaster().sender.subscribe();
-        let past = self.events(caller, id, newest).await?;
-        let sandbox = crate::names::sandbox_id(id)?;
+        let sandbox = self.row(caller, id).await?.id;
+        let past = self.events(caller, sandbox.as_str(), newest).await?;
         Ok((past, EventStream { receiver, tenant: caller.tenant.clone(), sandbox }))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use contract::exec::{ExecAnswer, ExecRequest};
+use contract::exec::{CommandLine, ExecAnswer, ExecRequest};
 use guest_link::GuestPath;
 use guest_link::client::{CallError, ExecLimits, Process};
 use guest_link::message::{Exit, ProcessSpec, User};
@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
 use crate::operation::{operation, traced};
+use crate::partial::partial;
 
 /// Output of one command that is collected, each of stdout and stderr; more is dropped and said to be.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 16 << 20;
@@ -82,22 +83,36 @@ pub(crate) fn furnish(
 
 fn spec(request: &mut ExecRequest, sandbox: &InUse) -> Result<(ProcessSpec, Option<Duration>), ControlError> {
     let timeout = timeout(request.timeout_seconds)?;
-    let command = ProcessSpec::shell(std::mem::take(&mut request.cmd));
+    let command = command(std::mem::take(&mut request.cmd));
     let mut spec =
         furnish(command, sandbox, request.env.take(), request.cwd.as_deref(), request.user.take())?;
     spec.timeout_ms = timeout.map(|timeout| timeout.as_millis().max(1) as u64);
     Ok((spec, timeout))
 }
 
-fn check(request: &ExecRequest) -> Result<(), ControlError> {
-    if request.cmd.trim().is_empty() {
+/// A command as a guest takes it.
+pub(crate) fn command(line: CommandLine) -> ProcessSpec {
+    match line {
+        CommandLine::Shell(line) => ProcessSpec::shell(line),
+        CommandLine::Argv(arguments) => ProcessSpec::argv(arguments),
+    }
+}
+
+/// Refuses a command that is none.
+pub(crate) fn check(line: &CommandLine) -> Result<(), ControlError> {
+    let (empty, bytes) = match line {
+        CommandLine::Shell(line) => (line.trim().is_empty(), line.len()),
+        CommandLine::Argv(arguments) => (
+            arguments.first().is_none_or(|program| program.trim().is_empty()),
+            arguments.iter().map(|argument| argument.len() + 1).sum(),
+        ),
+    };
+    if empty {
         return Err(ControlError::invalid("cmd required"));
     }
-    if request.cmd.len() > COMMAND_BYTES_MAX {
-        return Err(ControlError::new(
-            Kind::TooLarge,
-            format!("cmd is longer than {COMMAND_BYTES_MAX} bytes"),
-        ));
+    if bytes > COMMAND_BYTES_MAX {
+        let message = format!("cmd is longer than {COMMAND_BYTES_MAX} bytes");
+        return Err(ControlError::new(Kind::TooLarge, message));
     }
     Ok(())
 }
@@ -107,7 +122,7 @@ pub fn exec_failure(exit: &Exit, timeout: Option<Duration>) -> Option<ControlErr
     exit.timed_out.then(|| {
         let seconds = timeout.unwrap_or_default().as_secs_f64();
         ControlError::new(Kind::Timeout, format!("command timeout after {seconds} s"))
-            .hint("raise timeout_seconds, or start it in the background: POST /v1/sandboxes/{id}/processes")
+            .hint("raise the timeout, or run it in the background")
     })
 }
 
@@ -119,7 +134,7 @@ impl Control {
         id: &str,
         mut request: ExecRequest,
     ) -> Result<ExecAnswer, ControlError> {
-        check(&request)?;
+        check(&request.cmd)?;
         let sandbox = self.enter(caller, id).await?;
         let started = Instant::now();
         let (spec, timeout) = spec(&mut request, &sandbox)?;
@@ -132,15 +147,17 @@ impl Control {
         span.record("exit_code", output.exit.status.shell_code());
         drop(span);
         self.measurements().executed(started.elapsed());
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        let truncated = output.stdout_truncated || output.stderr_truncated;
         if let Some(error) = exec_failure(&output.exit, timeout) {
-            return Err(error);
+            return Err(error.partial(partial(&stdout, &stderr, truncated)));
         }
         Ok(ExecAnswer {
-            stdout: text(output.stdout),
-            stderr: text(output.stderr),
+            stdout,
+            stderr,
             exit_code: output.exit.status.shell_code(),
             duration_ms: output.exit.duration_ms,
-            truncated: output.stdout_truncated || output.stderr_truncated,
+            truncated,
             process_id: output.process.0,
         })
     }
@@ -152,7 +169,7 @@ impl Control {
         id: &str,
         mut request: ExecRequest,
     ) -> Result<ExecStream, ControlError> {
-        check(&request)?;
+        check(&request.cmd)?;
         let sandbox = self.enter(caller, id).await?;
         self.start_stream(sandbox, &mut request, AttendedInput::Given).await
     }
@@ -165,7 +182,7 @@ impl Control {
         mut request: ExecRequest,
         input: AttendedInput,
     ) -> Result<(Attended, Option<Duration>), ControlError> {
-        check(&request)?;
+        check(&request.cmd)?;
         let sandbox = self.enter(caller, id).await?;
         let ExecStream { process, timeout, sandbox } =
             self.start_stream(sandbox, &mut request, input).await?;

@@ -15,6 +15,7 @@ use crate::clock::now_ms;
 use crate::control::{Control, random};
 use crate::create::create_timings;
 use crate::error::ControlError;
+use crate::lineage::line;
 use crate::names;
 use crate::operation::{note_save, operation, traced};
 use crate::reaper::EXPLORE_TTL;
@@ -36,13 +37,17 @@ impl Control {
         if !(1..=CHILDREN_MAX).contains(&count) {
             return Err(ControlError::invalid(format!("count must be between 1 and {CHILDREN_MAX}")));
         }
+        let name = request.name.as_deref().map(names::sandbox_name).transpose()?;
+        if name.is_some() && count != 1 {
+            return Err(ControlError::invalid("name: only a single child can be named at once"));
+        }
         let given = request.metadata.unwrap_or_default();
         names::metadata(&given)?;
         let parent = self.row(caller, id).await?;
         let tree = SandboxId::from_random(random().map_err(ControlError::internal)?).to_string();
         let mut rows = Vec::new();
         for index in 0..count as u32 {
-            rows.push(child(&parent, &given, &tree, index)?);
+            rows.push(SandboxRow { name: name.clone(), ..child(&parent, &given, &tree, index)? });
         }
         let using = self.activity().begin(&parent.id);
         let control = self.clone();
@@ -89,7 +94,7 @@ impl Control {
             match outcome {
                 Ok(()) => children.push(view(self.node(), row)),
                 Err(error) => {
-                    tracing::warn!(?error, sandbox.id = %row.id, "a child of a fork did not come to be");
+                    tracing::warn!(?error, sandbox.id = %row.id, "a child of a fork could not be created");
                     let payload = json!({ "index": index, "error": error.message });
                     self.happened(&parent.tenant, &parent.id, "fork.child_failed", Some(payload)).await;
                     errors.push(ForkFailure { index, err: error.message });
@@ -97,7 +102,7 @@ impl Control {
             }
         }
         if children.is_empty() {
-            let reason = errors.first().map_or("no child came to be", |failure| failure.err.as_str());
+            let reason = errors.first().map_or("no child could be created", |failure| failure.err.as_str());
             return Err(ControlError::new(crate::error::Kind::Unavailable, format!("fork: {reason}")));
         }
         let payload = json!({ "tree_id": tree, "children": children.len() });
@@ -198,7 +203,9 @@ fn child(
     Ok(SandboxRow {
         id: SandboxId::from_random(random().map_err(ControlError::internal)?),
         standing: Standing::Creating,
+        name: None,
         parent: Some(parent.id.clone()),
+        ancestors: line(&parent.ancestors, &parent.id),
         tree: Some(tree.to_owned()),
         fork_index: Some(index),
         metadata,

@@ -44,7 +44,7 @@ impl Control {
                 Kind::Conflict,
                 "the sandbox has no machine: it sleeps or its machine ended",
             );
-            return Err(asleep.hint("wake it first: POST /v1/sandboxes/{id}/wake"));
+            return Err(asleep.hint("wake it first"));
         };
         if let Some(link) = state.link.filter(|link| !link.is_closed())
             && let Ok(Ok(guest)) =

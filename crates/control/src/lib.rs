@@ -26,15 +26,19 @@ mod error;
 mod events;
 mod exec;
 mod files;
+mod filter;
 mod fork;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod host_process;
 mod lifecycle;
+mod lineage;
+mod lookup;
 mod measure;
 mod names;
 mod operation;
+mod partial;
 mod ports;
 mod preview;
 mod process;
@@ -59,5 +63,6 @@ pub use error::{ControlError, Kind};
 pub use events::EventStream;
 pub use exec::{AttendedInput, EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
 pub use measure::Measurements;
+pub use partial::PartialOutput;
 pub use preview::{PreviewGrant, PreviewTarget};
 pub use terminal::ShellRequest;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use domain::{SandboxId, SnapshotId};
-
 use crate::error::{ControlError, Kind};
 
 /// Most keys of metadata or variables.
@@ -19,21 +17,14 @@ const LABEL_BYTES_MAX: usize = 200;
 /// Longest name of a volume.
 const VOLUME_NAME_BYTES_MAX: usize = 63;
 
+/// Longest name of a sandbox.
+const SANDBOX_NAME_BYTES_MAX: usize = 40;
 /// Longest name of a template.
 const TEMPLATE_NAME_BYTES_MAX: usize = 128;
-
-/// An id that a caller gave. One that cannot exist is not there.
-pub(crate) fn sandbox_id(text: &str) -> Result<SandboxId, ControlError> {
-    SandboxId::parse(text).map_err(|_| no_sandbox(text))
-}
 
 /// What a sandbox that is not there, or is somebody else's, answers.
 pub(crate) fn no_sandbox(text: &str) -> ControlError {
     ControlError::not_found(format!("there is no sandbox {}", shown(text)))
-}
-
-pub(crate) fn snapshot_id(text: &str) -> Result<SnapshotId, ControlError> {
-    SnapshotId::parse(text).map_err(|_| no_snapshot(text))
 }
 
 pub(crate) fn no_snapshot(text: &str) -> ControlError {
@@ -97,6 +88,28 @@ pub(crate) fn label(text: &str) -> Result<String, ControlError> {
     Ok(text.to_owned())
 }
 
+/// Whether a text could be the name of a sandbox.
+pub(crate) fn is_sandbox_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() <= SANDBOX_NAME_BYTES_MAX
+        && bytes.first().is_some_and(u8::is_ascii_lowercase)
+        && bytes.last().is_some_and(|byte| *byte != b'-')
+        && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+}
+
+/// What people call a sandbox.
+pub(crate) fn sandbox_name(text: &str) -> Result<String, ControlError> {
+    if !is_sandbox_name(text) {
+        let message = format!(
+            "{} is not a sandbox's name: 1 to {SANDBOX_NAME_BYTES_MAX} lowercase letters, digits and `-`, beginning with a letter, \
+             not ending with `-`",
+            shown(text)
+        );
+        return Err(ControlError::invalid(message));
+    }
+    Ok(text.to_owned())
+}
+
 /// What people call a volume.
 pub(crate) fn volume_name(text: &str) -> Result<String, ControlError> {
     let inside = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
@@ -130,5 +143,20 @@ pub(crate) fn port(number: i64) -> Result<u16, ControlError> {
         Ok(22) => Err(ControlError::invalid("port 22 is never exposed")),
         Ok(port) if port > 0 => Ok(port),
         _ => Err(ControlError::invalid("port must be between 1 and 65535")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sandboxes() {
+        for good in ["a", "web", "web-1", "a--b", "a1", &"a".repeat(40)] {
+            assert!(is_sandbox_name(good), "{good}");
+        }
+        for bad in ["", "1web", "-web", "web-", "Web", "we b", "we_b", "w\u{e9}b", "w.b", &"a".repeat(41)] {
+            assert!(!is_sandbox_name(bad), "{bad}");
+        }
     }
 }

@@ -198,8 +198,12 @@ impl Control {
         let row = self.store().sandbox(&target.sandbox).await?.ok_or_else(hidden)?;
         if !open_to_the_world(&row, target.port) {
             let message = format!("port {} of this sandbox is not open to the world", target.port);
-            return Err(ControlError::forbidden(message)
-                .hint("its owner opens it by naming it: POST /v1/sandboxes/{id}/ports"));
+            let error = ControlError::forbidden(message);
+            // Some ports are never opened.
+            return Err(match names::port(i64::from(target.port)) {
+                Ok(_) => error.hint("its owner opens it by adding it to the sandbox's ports"),
+                Err(never) => error.hint(never.message),
+            });
         }
         let sandbox = self.enter_row(row).await.map_err(not_running)?;
         self.connect_in(sandbox, target.port).await

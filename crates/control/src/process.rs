@@ -1,16 +1,15 @@
 //! Processes that outlive the request that started them: started, listed, written to, signalled, followed from any offset.
 
+use contract::exec::CommandLine;
 use contract::process::{Process, ProcessInput, ProcessSignal, SignalName, StartProcess};
 use guest_link::client::Process as Following;
-use guest_link::message::{
-    Command, InputEnd, Offsets, ProcessId, ProcessInfo, ProcessSpec, SignalScope, Stdin,
-};
+use guest_link::message::{Command, InputEnd, Offsets, ProcessId, ProcessInfo, SignalScope, Stdin};
 
 use crate::access::InUse;
 use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::ControlError;
-use crate::exec::{furnish, timeout};
+use crate::exec::{check, command, furnish, timeout};
 use crate::names;
 
 /// Signals that have names here.
@@ -68,17 +67,17 @@ impl Control {
         id: &str,
         request: StartProcess,
     ) -> Result<Process, ControlError> {
-        let sandbox = self.enter(caller, id).await?;
-        let command = match (request.cmd, request.argv) {
-            (Some(line), None) if !line.trim().is_empty() => ProcessSpec::shell(line),
-            (None, Some(arguments)) if !arguments.is_empty() => ProcessSpec::argv(arguments),
-            _ => {
-                return Err(ControlError::invalid(
-                    "give `cmd` (a shell line) or `argv` (a list), and only one of them",
-                ));
+        let line = match (request.cmd, request.argv) {
+            (Some(line), None) => line,
+            (None, Some(arguments)) => CommandLine::Argv(arguments),
+            (Some(_), Some(_)) => {
+                return Err(ControlError::invalid("give `cmd` or `argv`, and only one of them"));
             }
+            (None, None) => return Err(ControlError::invalid("cmd required")),
         };
-        let mut spec = furnish(command, &sandbox, request.env, request.cwd.as_deref(), request.user)?;
+        check(&line)?;
+        let sandbox = self.enter(caller, id).await?;
+        let mut spec = furnish(command(line), &sandbox, request.env, request.cwd.as_deref(), request.user)?;
         spec.timeout_ms = timeout(request.timeout_seconds)?.map(|timeout| timeout.as_millis().max(1) as u64);
         spec.tag = request.tag.map(|tag| names::label(&tag)).transpose()?;
         if request.stdin.unwrap_or(false) {

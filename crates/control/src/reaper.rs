@@ -32,10 +32,7 @@ fn fate(row: &SandboxRow, phase: Phase, idle_ms: i64) -> Fate {
     if row.standing != Standing::Live {
         return Fate::Stays;
     }
-    let exploring = row.metadata.get(EXPLORE).is_some_and(|value| value == "1");
-    let explore_ttl =
-        row.metadata.get(EXPLORE_TTL).and_then(|text| text.parse::<u64>().ok()).filter(|_| exploring);
-    if explore_ttl.is_some_and(|seconds| idle_ms >= ms(seconds)) {
+    if explore_ttl(row).is_some_and(|seconds| idle_ms >= ms(seconds)) {
         return Fate::Goes;
     }
     if idle_ms < ms(row.ttl_seconds) {
@@ -48,6 +45,32 @@ fn fate(row: &SandboxRow, phase: Phase, idle_ms: i64) -> Fate {
         (Phase::Running | Phase::Paused, false) | (Phase::Died, false) => Fate::Goes,
         _ => Fate::Stays,
     }
+}
+
+/// How long a child may idle that a client explores with.
+fn explore_ttl(row: &SandboxRow) -> Option<u64> {
+    let exploring = row.metadata.get(EXPLORE).is_some_and(|value| value == "1");
+    row.metadata.get(EXPLORE_TTL).and_then(|text| text.parse().ok()).filter(|_| exploring)
+}
+
+/// Seconds until an idle sandbox sleeps or goes; none when it sleeps or stays as it is.
+pub(crate) fn idle_seconds_left(activity: &Activity, row: &SandboxRow, phase: Phase) -> Option<u64> {
+    let acts = match phase {
+        Phase::Running | Phase::Paused => true,
+        Phase::Died => !row.persistent,
+        _ => false,
+    };
+    if !acts || row.standing != Standing::Live {
+        return None;
+    }
+    let used_ms = activity.last_used_ms(&row.id).unwrap_or(row.used_ms);
+    let limit = explore_ttl(row).map_or(row.ttl_seconds, |explore| explore.min(row.ttl_seconds));
+    Some(left(limit, now_ms() - used_ms))
+}
+
+fn left(ttl_seconds: u64, idle_ms: i64) -> u64 {
+    let left_ms = ms(ttl_seconds).saturating_sub(idle_ms.max(0)).max(0);
+    u64::try_from(left_ms).unwrap_or_default().div_ceil(1000)
 }
 
 fn fate_of(activity: &Activity, row: &SandboxRow, sandbox: &Sandbox) -> Fate {
@@ -137,7 +160,9 @@ mod tests {
             standing: Standing::Live,
             template: "base".to_owned(),
             from_snapshot: None,
+            name: None,
             parent: None,
+            ancestors: Vec::new(),
             tree: None,
             fork_index: None,
             metadata: metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
@@ -155,6 +180,20 @@ mod tests {
             boot_mode: String::new(),
             timings: None,
         }
+    }
+
+    #[test]
+    fn what_is_left_counts_down_to_nothing() {
+        for (ttl, idle_ms, expected) in
+            [(10, 0, 10), (10, 1, 10), (10, 9_000, 1), (10, 10_000, 0), (10, 99_000, 0), (10, -5, 10)]
+        {
+            assert_eq!(left(ttl, idle_ms), expected, "{ttl} {idle_ms}");
+        }
+        let activity = Activity::default();
+        let mut sandbox = row(1 << 40, false, &[("explore", "1"), ("explore_ttl", "5")]);
+        sandbox.used_ms = now_ms();
+        assert_eq!(idle_seconds_left(&activity, &sandbox, Phase::Running), Some(5));
+        assert_eq!(idle_seconds_left(&activity, &sandbox, Phase::Hibernated), None);
     }
 
     #[test]

@@ -2,38 +2,42 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use contract::sandbox::{PatchSandbox, Sandbox};
+use contract::sandbox::{PatchSandbox, Sandbox, SandboxFilter};
 use network::Policy;
 use store::{NetworkMode, SandboxChange, SandboxRow, Scope, Standing};
 
 use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::ControlError;
+use crate::filter::fits;
 use crate::names;
 use crate::operation::{operation, traced};
-use crate::view::view;
+use crate::view::listed;
 
 impl Control {
-    /// The row of a sandbox that is the caller's. Anybody else's is not there.
-    pub(crate) async fn row(&self, caller: &Caller, id: &str) -> Result<SandboxRow, ControlError> {
-        let found = self.store().sandbox(&names::sandbox_id(id)?).await?;
-        found.filter(|row| row.tenant == caller.tenant).ok_or_else(|| names::no_sandbox(id))
-    }
-
     /// Whether there is such a sandbox and it is the caller's. Touches nothing.
     pub async fn check_sandbox(&self, caller: &Caller, id: &str) -> Result<(), ControlError> {
         self.row(caller, id).await.map(drop)
     }
 
-    /// All sandboxes of the caller, newest first: a list of [`Sandbox`] as JSON. There may be many, so each row becomes text as it is
-    /// read, and they are never all in memory.
-    pub async fn list_sandboxes(&self, caller: &Caller) -> Result<Vec<u8>, ControlError> {
+    /// The caller's sandboxes that fit, newest first: a list of [`Sandbox`] as JSON. There may be many, so each row becomes text as it
+    /// is read, and they are never all in memory.
+    pub async fn list_sandboxes(
+        &self,
+        caller: &Caller,
+        filter: SandboxFilter,
+    ) -> Result<Vec<u8>, ControlError> {
+        let filter = self.with_ids(caller, filter).await?;
         let list = Arc::new(Mutex::new(Ok(vec![b'['])));
-        let (node, told) = (self.node().clone(), Arc::clone(&list));
+        let (node, activity, told) = (self.node().clone(), self.activity().clone(), Arc::clone(&list));
         let visit = move |row: SandboxRow| {
+            let sandbox = listed(&node, &activity, row);
+            if !fits(&filter, &sandbox) {
+                return;
+            }
             let mut list = told.lock().unwrap_or_else(PoisonError::into_inner);
             if let Ok(text) = list.as_mut()
-                && let Err(error) = append(text, &view(&node, row))
+                && let Err(error) = append(text, &sandbox)
             {
                 *list = Err(error);
             }
@@ -50,7 +54,7 @@ impl Control {
     pub async fn sandbox(&self, caller: &Caller, id: &str) -> Result<Sandbox, ControlError> {
         let row = self.row(caller, id).await?;
         let unique_bytes = self.node().unique_bytes(&row.id).await;
-        Ok(Sandbox { unique_bytes: Some(unique_bytes), ..view(self.node(), row) })
+        Ok(Sandbox { unique_bytes: Some(unique_bytes), ..listed(self.node(), self.activity(), row) })
     }
 
     /// Changes what is written on a sandbox.
@@ -63,6 +67,9 @@ impl Control {
         caller.require(Scope::Write)?;
         let row = self.row(caller, id).await?;
         let mut change = SandboxChange::default();
+        if let Some(given) = patch.name {
+            change.name = Some(given.as_deref().map(names::sandbox_name).transpose()?);
+        }
         if let Some(given) = patch.metadata {
             let mut metadata = row.metadata.clone();
             merge(&mut metadata, given);
@@ -86,7 +93,8 @@ impl Control {
         if let Some(mode) = network {
             self.apply_network(&row.id, mode).await?;
         }
-        self.sandbox(caller, id).await
+        // By its id: it may have another name now.
+        self.sandbox(caller, row.id.as_str()).await
     }
 
     /// Opens or closes a sandbox's network; one that sleeps gets it when it wakes.

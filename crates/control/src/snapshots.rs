@@ -13,8 +13,8 @@ use tracing::field::Empty;
 use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::{Control, random};
-use crate::error::ControlError;
-use crate::names;
+use crate::error::{ControlError, Kind};
+use crate::lineage::line;
 use crate::operation::{note_save, operation, traced};
 
 fn view(row: &SnapshotRow, info: Option<&SnapshotInfo>) -> Snapshot {
@@ -22,9 +22,10 @@ fn view(row: &SnapshotRow, info: Option<&SnapshotInfo>) -> Snapshot {
         id: row.id.to_string(),
         snapshot_id: row.id.to_string(),
         sandbox_id: row.sandbox.to_string(),
+        ancestors: row.ancestors.iter().map(ToString::to_string).collect(),
         template: row.template.clone(),
         parent_snapshot_id: row.parent.as_ref().map(ToString::to_string),
-        size_bytes: info.map_or(row.size_bytes, |info| info.about.changed_bytes),
+        size_bytes: info.map_or(row.size_bytes, |info| info.size_bytes),
         unique_bytes: info.map_or(0, |info| info.unique_bytes),
         created_at: rfc3339(row.created_ms),
         workspace: row.tenant.to_string(),
@@ -32,11 +33,6 @@ fn view(row: &SnapshotRow, info: Option<&SnapshotInfo>) -> Snapshot {
 }
 
 impl Control {
-    pub(crate) async fn snapshot_row(&self, caller: &Caller, id: &str) -> Result<SnapshotRow, ControlError> {
-        let found = self.store().snapshot(&names::snapshot_id(id)?).await?;
-        found.filter(|row| row.tenant == caller.tenant).ok_or_else(|| names::no_snapshot(id))
-    }
-
     /// Keeps an instant of a sandbox, which goes on.
     pub async fn create_snapshot(&self, caller: &Caller, id: &str) -> Result<Snapshot, ControlError> {
         caller.require(Scope::Write)?;
@@ -52,6 +48,7 @@ impl Control {
             id: SnapshotId::from_random(random().map_err(ControlError::internal)?),
             tenant: caller.tenant.clone(),
             sandbox: sandbox_row.id.clone(),
+            ancestors: line(&sandbox_row.ancestors, &sandbox_row.id),
             template: sandbox_row.template.clone(),
             parent: sandbox_row.from_snapshot.clone(),
             size_bytes: 0,
@@ -92,9 +89,10 @@ impl Control {
     ) -> Result<Vec<Snapshot>, ControlError> {
         let sandbox = match sandbox.filter(|text| !text.is_empty()) {
             None => None,
-            Some(text) => match names::sandbox_id(text) {
+            Some(text) => match self.id_of(caller, text).await {
                 Ok(id) => Some(id),
-                Err(_) => return Ok(Vec::new()),
+                Err(error) if error.kind == Kind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error),
             },
         };
         let rows = self.store().snapshots(&caller.tenant, sandbox.as_ref()).await?;

@@ -9,6 +9,9 @@ use network::Slot;
 use node::Node;
 use store::{SandboxRow, Standing};
 
+use crate::activity::Activity;
+use crate::reaper::idle_seconds_left;
+
 /// Values of these keys are written, never read back.
 const SECRET_PREFIX: &str = "secret.";
 const HIDDEN: &str = "***";
@@ -62,6 +65,19 @@ fn metadata(row: &mut SandboxRow) -> BTreeMap<String, String> {
     shown
 }
 
+/// What a sandbox is doing.
+pub(crate) fn status_of(node: &Node, row: &SandboxRow) -> SandboxStatus {
+    let phase = node.sandbox(&row.id).ok().map(|sandbox| sandbox.watch().borrow().record.phase);
+    status(row.standing, phase)
+}
+
+/// A row as callers see it who look at what is there: also how long it may still idle.
+pub(crate) fn listed(node: &Node, activity: &Activity, row: SandboxRow) -> Sandbox {
+    let phase = node.sandbox(&row.id).ok().map(|sandbox| sandbox.watch().borrow().record.phase);
+    let idle_seconds_left = phase.and_then(|phase| idle_seconds_left(activity, &row, phase));
+    Sandbox { idle_seconds_left, ..view(node, row) }
+}
+
 /// A row as callers see it. Many are shown at once, so nothing is copied that can be moved.
 pub(crate) fn view(node: &Node, mut row: SandboxRow) -> Sandbox {
     let sandbox = node.sandbox(&row.id).ok();
@@ -79,6 +95,9 @@ pub(crate) fn view(node: &Node, mut row: SandboxRow) -> Sandbox {
         volumes: volumes.collect(),
         metadata: metadata(&mut row),
         id: row.id.to_string(),
+        name: row.name,
+        ancestors: row.ancestors.into_iter().map(String::from).collect(),
+        idle_seconds_left: None,
         template: row.template,
         cpu: row.cpus,
         memory_mb: row.memory_mib,

@@ -73,6 +73,11 @@ macro_rules! id {
                 parse_id(text).map(Self)
             }
 
+            /// Whether it is as long as those made of random bits, and not the beginning of one.
+            pub fn is_whole(&self) -> bool {
+                self.0.len() == ID_LENGTH_MAX
+            }
+
             /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0

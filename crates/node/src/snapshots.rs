@@ -13,6 +13,7 @@ mod verified;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -392,16 +393,26 @@ fn read_all(store: &SnapshotStore) -> Result<Vec<Found>, SnapshotError> {
 
 /// Name, stamp and cost of a snapshot.
 fn info(id: SnapshotId, held: &Held, place: SnapshotPlace) -> SnapshotInfo {
-    let unique_bytes = match held {
-        Held::Local(snapshot) => unique_bytes(snapshot),
-        Held::Archived(_) => 0,
+    let about = held.snapshot().manifest.about.clone();
+    let (size_bytes, unique_bytes) = match held {
+        Held::Local(snapshot) => (size_bytes(snapshot), unique_bytes(snapshot)),
+        Held::Archived(_) => (about.changed_bytes, 0),
     };
-    SnapshotInfo { id, about: held.snapshot().manifest.about.clone(), unique_bytes, place }
+    SnapshotInfo { id, about, size_bytes, unique_bytes, place }
 }
 
 fn mark_deleted(snapshot: &Snapshot<About>) -> Result<(), NodeError> {
     let marker = snapshot.path(DEVICES)?.with_file_name(DELETED);
     write_file(&marker, b"", Durability::Synced).map_err(NodeError::host("delete the snapshot"))
+}
+
+/// Bytes on disk of a snapshot, those included that other files share.
+fn size_bytes(snapshot: &Snapshot<About>) -> u64 {
+    let size = |name: &str| {
+        let file = snapshot.path(name).ok().and_then(|path| std::fs::metadata(path).ok());
+        file.map_or(0, |file| file.blocks() * 512)
+    };
+    size(MEMORY) + size(DISK)
 }
 
 /// Bytes on disk that only this snapshot uses.

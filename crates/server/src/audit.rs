@@ -2,6 +2,7 @@
 
 use axum::http::{Method, StatusCode};
 use control::{Caller, Control};
+use domain::SandboxId;
 
 use crate::request_id;
 
@@ -20,7 +21,34 @@ pub(crate) async fn note(
     if looks && status != StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
+    let path = with_id(path, caller.resolved());
     let cut = path.char_indices().take_while(|(at, _)| *at < PATH_BYTES_MAX).last();
     let path = &path[..cut.map_or(0, |(at, character)| at + character.len_utf8())];
     control.audit(caller, &request_id::current(), method.as_str(), path, status.as_u16()).await;
+}
+
+/// A path in which the sandbox stands by its id, however the caller named it.
+fn with_id(path: &str, resolved: Option<&SandboxId>) -> String {
+    let prefix = "/v1/sandboxes/";
+    match (resolved, path.strip_prefix(prefix)) {
+        (Some(id), Some(rest)) => {
+            let below = rest.find('/').map_or("", |at| &rest[at..]);
+            format!("{prefix}{id}{below}")
+        }
+        _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_written_down_as_ids() {
+        let id = SandboxId::parse("abc").unwrap();
+        assert_eq!(with_id("/v1/sandboxes/web/exec", Some(&id)), "/v1/sandboxes/abc/exec");
+        assert_eq!(with_id("/v1/sandboxes/web", Some(&id)), "/v1/sandboxes/abc");
+        assert_eq!(with_id("/v1/sandboxes/web", None), "/v1/sandboxes/web");
+        assert_eq!(with_id("/v1/snapshots/web", Some(&id)), "/v1/snapshots/web");
+    }
 }

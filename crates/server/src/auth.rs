@@ -33,6 +33,9 @@ pub(crate) async fn layer(State(control): State<Control>, mut request: Request, 
             request.extensions_mut().insert(caller.clone());
             tracing::Span::current().record("tenant.id", caller.tenant.as_str());
             let response = next.run(request).await;
+            if let Some(id) = caller.resolved() {
+                tracing::Span::current().record("sandbox.id", id.as_str());
+            }
             audit::note(&control, &caller, &method, &path, response.status()).await;
             response
         }

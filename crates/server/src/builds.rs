@@ -69,7 +69,7 @@ async fn build(
 async fn receive_pairs(upload: &mut Upload, request: Request) -> Answer<()> {
     let bytes = body::read(request.into_body(), FORM_BYTES_MAX).await?;
     let pairs: Vec<(String, String)> = serde_urlencoded::from_bytes(&bytes)
-        .map_err(|error| ControlError::invalid(format!("the form makes no sense: {error}")))?;
+        .map_err(|error| ControlError::invalid(format!("malformed form: {error}")))?;
     for (name, value) in pairs {
         upload.text(&name, value)?;
     }
@@ -77,7 +77,7 @@ async fn receive_pairs(upload: &mut Upload, request: Request) -> Answer<()> {
 }
 
 fn cut_off(error: &axum::extract::multipart::MultipartError) -> Failed {
-    ControlError::invalid(format!("the form makes no sense, or was cut off: {}", error.body_text())).into()
+    ControlError::invalid(format!("malformed form, or it was cut off: {}", error.body_text())).into()
 }
 
 async fn receive_parts(upload: &mut Upload, request: Request) -> Answer<()> {

@@ -5,7 +5,7 @@ use axum::response::Response;
 use axum::{Extension, Json as Out};
 use contract::event::StreamedEvent;
 use contract::exec::{ExecAnswer, ExecRequest};
-use control::{Caller, Control, exec_failure};
+use control::{Caller, Control, PartialOutput, exec_failure};
 use guest_link::client::{Process, ProcessEvent};
 use guest_link::message::{Channel, Exit};
 use serde_json::json;
@@ -15,6 +15,7 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::body::Json;
 use crate::extract::Path;
+use crate::socket::told;
 use crate::sse::{Events, ReaderGone, stream_events};
 use crate::utf8::Utf8Decoder;
 
@@ -45,11 +46,16 @@ async fn exec_stream(
 ) -> Answer<Response> {
     let mut stream = control.exec_stream(&caller, &id, request).await?;
     Ok(stream_events(move |events| async move {
-        let ended = follow(&events, &mut stream.process).await;
+        // Needed only where the time may be up.
+        let mut written = stream.timeout.map(|_| PartialOutput::default());
+        let ended = follow(&events, &mut stream.process, written.as_mut()).await;
         // A reader that is gone needs no ending; the command goes on and can be attached to.
         let _ = match ended {
             Ok(Ok(exit)) => match exec_failure(&exit, stream.timeout) {
-                Some(error) => events.send("error", &json!({ "error": error.message })).await,
+                Some(error) => {
+                    let error = error.partial(written.unwrap_or_default().finish());
+                    events.send("error", &told(&error)).await
+                }
                 None => events.send("exit", &json!({ "exit_code": exit.status.shell_code() })).await,
             },
             Ok(Err(text)) => events.send("error", &json!({ "error": text })).await,
@@ -62,6 +68,7 @@ async fn exec_stream(
 pub(crate) async fn follow(
     events: &Events,
     process: &mut Process,
+    mut written: Option<&mut PartialOutput>,
 ) -> Result<Result<Exit, String>, ReaderGone> {
     let (mut stdout, mut stderr) = (Utf8Decoder::default(), Utf8Decoder::default());
     loop {
@@ -71,6 +78,9 @@ pub(crate) async fn follow(
         };
         match event {
             Ok(ProcessEvent::Output { channel, data, .. }) => {
+                if let Some(written) = &mut written {
+                    written.push(channel, &data);
+                }
                 let (name, decoder) = match channel {
                     Channel::Stdout => ("stdout", &mut stdout),
                     Channel::Stderr => ("stderr", &mut stderr),
@@ -80,7 +90,11 @@ pub(crate) async fn follow(
                     events.send(name, &json!({ "chunk": text })).await?;
                 }
             }
-            Ok(ProcessEvent::Gap { .. }) => {}
+            Ok(ProcessEvent::Gap { .. }) => {
+                if let Some(written) = &mut written {
+                    written.gap();
+                }
+            }
             Ok(ProcessEvent::Exited(exit)) => {
                 for (name, text) in [("stdout", stdout.finish()), ("stderr", stderr.finish())] {
                     if !text.is_empty() {

@@ -35,6 +35,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
+use crate::body::unknown;
 use crate::extract::Path;
 use crate::socket::{
     Gone, Goodbye, MaybeUpgrade, Received, Receiving, Sending, Socket, expect_upgrade, keep_alive, pings,
@@ -66,9 +67,10 @@ async fn exec_socket(
     let sandbox = control.enter(&caller, &id).await?;
     let services = control.clone();
     Ok(upgrade.run(&services, move |mut socket| async move {
-        // In use while the connection lasts, commands or none.
-        let _sandbox = sandbox;
+        // In use while the connection lasts, commands or none. By its id: its name may change meanwhile.
+        let id = sandbox.id().to_owned();
         let goodbye = converse(&control, &caller, &id, &mut socket).await;
+        drop(sandbox);
         socket.close(goodbye).await;
     }))
 }
@@ -92,6 +94,33 @@ struct Said {
     signal: Option<SignalName>,
     #[serde(flatten)]
     request: ExecRequest,
+}
+
+/// What a message may hold.
+const FIELDS: [&str; 13] = [
+    "id",
+    "cmd",
+    "cancel",
+    "binary",
+    "open_stdin",
+    "input",
+    "input_end",
+    "signal",
+    "timeout_seconds",
+    "cwd",
+    "env",
+    "user",
+    "stdin",
+];
+
+/// Reads a message; a field that nobody knows is refused by name.
+fn understand(bytes: &[u8]) -> Result<Said, String> {
+    let read = |error: serde_json::Error| format!("the message is not the JSON expected here: {error}");
+    let fields: serde_json::Map<String, Value> = serde_json::from_slice(bytes).map_err(read)?;
+    if let Some(field) = fields.keys().find(|field| !FIELDS.contains(&field.as_str())) {
+        return Err(unknown(field, &FIELDS));
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(read)
 }
 
 async fn converse(
@@ -164,14 +193,12 @@ impl Commands {
             };
             let said = match &received {
                 Err(gone) => return *gone,
-                Ok(Received::Text(text)) => serde_json::from_str(text),
-                Ok(Received::Binary(bytes)) => serde_json::from_slice(bytes),
+                Ok(Received::Text(text)) => understand(text.as_bytes()),
+                Ok(Received::Binary(bytes)) => understand(bytes),
             };
             let refused = match said {
                 Ok(said) => self.obey(said).err(),
-                Err(error) => {
-                    Some((String::new(), format!("the message is not the JSON expected here: {error}")))
-                }
+                Err(error) => Some((String::new(), error)),
             };
             if let Some((id, error)) = refused {
                 let _ = self.messages.send(json!({ "id": id, "error": error })).await;
@@ -240,4 +267,23 @@ fn steer(reins: &Reins, said: Said) -> Result<(), String> {
         reins.inputs.try_send(Input::End).map_err(full)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_hold_what_is_known() {
+        let said =
+            understand(br#"{"id": "1", "cmd": ["ls", "-l"], "timeout_seconds": 2, "stdin": "x"}"#).unwrap();
+        assert_eq!(said.request.cmd, vec!["ls".to_owned(), "-l".to_owned()].into());
+        assert_eq!((said.request.timeout_seconds, said.request.stdin.as_deref()), (Some(2.0), Some("x")));
+        let whole = json!({ "id": "", "cmd": "", "cancel": true, "binary": true, "open_stdin": true, "input": "",
+            "input_end": true, "signal": 9, "timeout_seconds": 1, "cwd": "", "env": {}, "user": "", "stdin": "" });
+        assert!(understand(whole.to_string().as_bytes()).is_ok());
+        let error = understand(br#"{"id": "1", "cmd": "ls", "timeout_ms": 2}"#).unwrap_err();
+        assert!(error.starts_with("unknown field \"timeout_ms\"; known fields: id, cmd,"), "{error}");
+        assert!(understand(b"[]").is_err() && understand(br#"{"cmd": 1}"#).is_err());
+    }
 }

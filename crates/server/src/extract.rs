@@ -17,8 +17,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
         match axum::extract::Path::<T>::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(value)) => Ok(Self(value)),
             Err(rejection::PathRejection::FailedToDeserializePathParams(error)) => {
-                Err(ControlError::not_found(format!("the address makes no sense: {}", error.body_text()))
-                    .into())
+                Err(ControlError::not_found(format!("malformed path: {}", error.body_text())).into())
             }
             Err(error) => Err(ControlError::internal(error).into()),
         }
@@ -35,7 +34,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         match axum::extract::Query::<T>::from_request_parts(parts, state).await {
             Ok(axum::extract::Query(value)) => Ok(Self(value)),
             Err(error) => {
-                Err(ControlError::invalid(format!("the query makes no sense: {}", error.body_text())).into())
+                Err(ControlError::invalid(format!("malformed query: {}", error.body_text())).into())
             }
         }
     }

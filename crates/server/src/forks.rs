@@ -28,7 +28,7 @@ async fn fork(
     Ok((StatusCode::CREATED, Out(control.fork(&caller, &id, request).await?)))
 }
 
-/// The same as `fork`. Children that did not come to be are in `errors`.
+/// The same as `fork`. Children that could not be created are in `errors`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/fork-tree", tag = "forks", params(("id" = String, Path)),
     request_body = ForkRequest, responses((status = 201, body = ForkAnswer)))]
 async fn fork_tree(

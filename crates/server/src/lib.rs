@@ -39,6 +39,7 @@ mod preview_host;
 mod processes;
 mod proxy;
 mod request_id;
+mod sandbox_filter;
 mod sandboxes;
 mod serve;
 mod snapshots;

@@ -133,10 +133,10 @@ pub(crate) async fn scope(
     CURRENT.scope(id, measured.instrument(span)).await
 }
 
-/// The sandbox that a path of the API names.
+/// The sandbox that a path of the API names by its whole id. What is shorter is a name or the beginning of an id.
 fn sandbox_in(path: &str) -> Option<SandboxId> {
     let rest = path.strip_prefix("/v1/sandboxes/")?;
-    SandboxId::parse(rest.split('/').next()?).ok()
+    SandboxId::parse(rest.split('/').next()?).ok().filter(SandboxId::is_whole)
 }
 
 /// Whether a request is what browsers ask before they call from another page. They send no key with it, so it is answered here

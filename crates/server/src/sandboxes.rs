@@ -4,17 +4,23 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Out};
-use contract::sandbox::{CreateSandbox, PatchSandbox, Sandbox};
-use control::{Caller, Control};
+use contract::sandbox::{CreateSandbox, DeletedSandboxes, PatchSandbox, Sandbox};
+use contract::tree::SandboxTree;
+use control::{Caller, Control, ControlError};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
 use crate::body::Json;
-use crate::extract::Path;
+use crate::extract::{Path, Query};
+use crate::request_id;
+use crate::sandbox_filter::{All, Which, filter, is_all};
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
-    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(get, patch, delete))
+    OpenApiRouter::new()
+        .routes(routes!(create, list, delete_all))
+        .routes(routes!(get, patch, delete))
+        .routes(routes!(tree))
 }
 
 /// Makes a sandbox. When it answers, the sandbox takes commands.
@@ -30,14 +36,50 @@ async fn create(
     Ok((StatusCode::CREATED, Out(made)))
 }
 
-/// All sandboxes, newest first.
-#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", responses((status = 200, body = Vec<Sandbox>)))]
+/// Sandboxes, newest first: all, or those that fit every filter given.
+#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", params(Which),
+    responses((status = 200, body = Vec<Sandbox>)))]
 async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
+    Query(query): Query<Vec<(String, String)>>,
 ) -> Answer<impl IntoResponse> {
-    let list = control.list_sandboxes(&caller).await?;
+    let list = control.list_sandboxes(&caller, filter(&query)?).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], list))
+}
+
+/// Deletes all sandboxes that fit every filter given, and everything in them. At least one filter, or `all=true`, is needed.
+#[utoipa::path(delete, path = "/v1/sandboxes", tag = "sandboxes", params(Which, All),
+    responses((status = 200, body = DeletedSandboxes)))]
+async fn delete_all(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Answer<Out<DeletedSandboxes>> {
+    let filter = filter(&query)?;
+    if filter.is_empty() && !is_all(&query)? {
+        let error = ControlError::invalid("say which sandboxes to delete: give a filter, or all=true");
+        return Err(error.hint("filters are status, template, name, metadata, parent and root").into());
+    }
+    let answer = control.delete_sandboxes(&caller, filter).await?;
+    // The request itself is in the audit log too, but does not say which they were.
+    for id in &answer.deleted {
+        let path = format!("/v1/sandboxes/{id}");
+        let status = StatusCode::NO_CONTENT.as_u16();
+        control.audit(&caller, &request_id::current(), "DELETE", &path, status).await;
+    }
+    Ok(Out(answer))
+}
+
+/// Where a sandbox comes from, and all that comes from the same.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/tree", tag = "sandboxes", params(("id" = String, Path)),
+    responses((status = 200, body = SandboxTree)))]
+async fn tree(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer<Out<SandboxTree>> {
+    Ok(Out(control.tree(&caller, &id).await?))
 }
 
 /// One sandbox.
@@ -51,7 +93,7 @@ async fn get(
     Ok(Out(control.sandbox(&caller, &id).await?))
 }
 
-/// Changes metadata, variables or network of a sandbox.
+/// Changes name, metadata, variables or network of a sandbox.
 #[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)),
     request_body = PatchSandbox, responses((status = 200, body = Sandbox)))]
 async fn patch(

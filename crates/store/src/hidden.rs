@@ -29,7 +29,9 @@ impl fmt::Debug for SandboxRow {
             standing,
             template,
             from_snapshot,
+            name,
             parent,
+            ancestors,
             tree,
             fork_index,
             metadata,
@@ -53,7 +55,9 @@ impl fmt::Debug for SandboxRow {
             .field("standing", standing)
             .field("template", template)
             .field("from_snapshot", from_snapshot)
+            .field("name", name)
             .field("parent", parent)
+            .field("ancestors", ancestors)
             .field("tree", tree)
             .field("fork_index", fork_index)
             .field("metadata", metadata)
@@ -77,10 +81,22 @@ impl fmt::Debug for SandboxRow {
 impl fmt::Debug for SandboxChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Taken apart, so that a field added later is not forgotten here.
-        let Self { standing, metadata, env, ports, ttl_seconds, persistent, network, tree, boot_ms, timings } =
-            self;
+        let Self {
+            standing,
+            name,
+            metadata,
+            env,
+            ports,
+            ttl_seconds,
+            persistent,
+            network,
+            tree,
+            boot_ms,
+            timings,
+        } = self;
         f.debug_struct("SandboxChange")
             .field("standing", standing)
+            .field("name", name)
             .field("metadata", metadata)
             .field("env", &env.as_ref().map(Hidden::of))
             .field("ports", ports)

@@ -46,10 +46,19 @@ pub trait Store: Send + Sync + 'static {
 
     /// Adds sandboxes, all or none, unless the tenant would then have more of them, of their CPUs or of their memory than its own
     /// quota allows, or `quota` when it has none of its own, counting every row that is there: then [`StoreError::Quota`]. The check
-    /// and the insert are one transaction.
+    /// and the insert are one transaction. [`StoreError::Exists`] when the tenant has one of a name among them.
     async fn add_sandboxes(&self, rows: Vec<SandboxRow>, quota: &Quota) -> Result<(), StoreError>;
     /// One sandbox, whoever owns it.
     async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError>;
+    /// A tenant's sandbox by name.
+    async fn sandbox_named(&self, tenant: &TenantId, name: &str) -> Result<Option<SandboxRow>, StoreError>;
+    /// A tenant's sandboxes whose id begins with a text of lowercase letters and digits, at most `limit` of them, by id.
+    async fn sandboxes_beginning_with(
+        &self,
+        tenant: &TenantId,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<SandboxRow>, StoreError>;
     /// A tenant's sandboxes whose standing is `Creating`, `Live` or `Deleting`.
     async fn sandboxes(&self, tenant: &TenantId) -> Result<Vec<SandboxRow>, StoreError>;
     /// Everybody's sandboxes, for recovery.
@@ -63,7 +72,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<(), StoreError>;
     /// A tenant's sandboxes of one fork tree.
     async fn sandboxes_of_tree(&self, tenant: &TenantId, tree: &str) -> Result<Vec<SandboxRow>, StoreError>;
-    /// Changes a sandbox; `false` when it is not there.
+    /// Changes a sandbox; `false` when it is not there. [`StoreError::Exists`] when the tenant has another of the new name.
     async fn change_sandbox(&self, id: &SandboxId, change: SandboxChange) -> Result<bool, StoreError>;
     /// Writes down when sandboxes were last used; unknown ids are ignored.
     async fn touch_sandboxes(&self, used: Vec<(SandboxId, i64)>) -> Result<(), StoreError>;
@@ -79,6 +88,13 @@ pub trait Store: Send + Sync + 'static {
         &self,
         tenant: &TenantId,
         sandbox: Option<&SandboxId>,
+    ) -> Result<Vec<SnapshotRow>, StoreError>;
+    /// A tenant's snapshots whose id begins with a text of lowercase letters and digits, at most `limit` of them, by id.
+    async fn snapshots_beginning_with(
+        &self,
+        tenant: &TenantId,
+        prefix: &str,
+        limit: usize,
     ) -> Result<Vec<SnapshotRow>, StoreError>;
     /// Everybody's, for recovery.
     async fn all_snapshots(&self) -> Result<Vec<SnapshotRow>, StoreError>;

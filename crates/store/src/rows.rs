@@ -136,8 +136,12 @@ pub struct SandboxRow {
     pub template: String,
     /// The snapshot the caller named.
     pub from_snapshot: Option<SnapshotId>,
+    /// What its owner calls it; unique among the tenant's.
+    pub name: Option<String>,
     /// The sandbox it was forked from.
     pub parent: Option<SandboxId>,
+    /// The sandboxes it comes from, the oldest first. Some may be gone.
+    pub ancestors: Vec<SandboxId>,
     /// The fork tree it belongs to.
     pub tree: Option<String>,
     /// Its place among the children of that fork.
@@ -177,6 +181,8 @@ pub struct SandboxRow {
 pub struct SandboxChange {
     /// New standing.
     pub standing: Option<Standing>,
+    /// New name, or none.
+    pub name: Option<Option<String>>,
     /// New metadata.
     pub metadata: Option<BTreeMap<String, String>>,
     /// New environment.
@@ -206,6 +212,8 @@ pub struct SnapshotRow {
     pub tenant: TenantId,
     /// The sandbox it was taken of, which may be gone.
     pub sandbox: SandboxId,
+    /// Where that sandbox came from, the oldest first, and the sandbox itself at the end.
+    pub ancestors: Vec<SandboxId>,
     /// The name of that sandbox's template.
     pub template: String,
     /// The snapshot that sandbox was made from, if any.

@@ -115,6 +115,21 @@ impl Store for SqliteStore {
         self.read(move |db| sandboxes::one(db, &id)).await
     }
 
+    async fn sandbox_named(&self, tenant: &TenantId, name: &str) -> Result<Option<SandboxRow>, StoreError> {
+        let (tenant, name) = (tenant.clone(), name.to_owned());
+        self.read(move |db| sandboxes::named(db, &tenant, &name)).await
+    }
+
+    async fn sandboxes_beginning_with(
+        &self,
+        tenant: &TenantId,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<SandboxRow>, StoreError> {
+        let (tenant, prefix) = (tenant.clone(), prefix.to_owned());
+        self.read(move |db| sandboxes::beginning_with(db, &tenant, &prefix, limit)).await
+    }
+
     async fn sandboxes(&self, tenant: &TenantId) -> Result<Vec<SandboxRow>, StoreError> {
         let tenant = tenant.clone();
         self.read(move |db| sandboxes::of_tenant(db, &tenant)).await
@@ -172,6 +187,16 @@ impl Store for SqliteStore {
             None => snapshots::of_tenant(db, &tenant),
         })
         .await
+    }
+
+    async fn snapshots_beginning_with(
+        &self,
+        tenant: &TenantId,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<SnapshotRow>, StoreError> {
+        let (tenant, prefix) = (tenant.clone(), prefix.to_owned());
+        self.read(move |db| snapshots::beginning_with(db, &tenant, &prefix, limit)).await
     }
 
     async fn all_snapshots(&self) -> Result<Vec<SnapshotRow>, StoreError> {

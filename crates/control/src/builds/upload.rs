@@ -243,7 +243,7 @@ impl Upload {
                     return Err(match error {
                         StoreError::Exists { what } => {
                             ControlError::conflict(format!("{what} exists already"))
-                                .hint("with replace=true the new one takes its place when it is done")
+                                .hint("choose another name, or ask for the old one to be replaced: the new one takes its place when it is done")
                         }
                         other => other.into(),
                     });

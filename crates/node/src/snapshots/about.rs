@@ -53,6 +53,9 @@ pub struct SnapshotInfo {
     /// What it is of.
     #[serde(flatten)]
     pub about: About,
+    /// Bytes on disk of its memory and its disk, shared or not; of one that is only in the archive the bytes of memory that had
+    /// changed when it was taken.
+    pub size_bytes: u64,
     /// Bytes on disk that no other file shares.
     pub unique_bytes: u64,
     /// Where its files are.

@@ -124,7 +124,7 @@ async fn work(
         told = signals.next() => return Ok(Ended(i32::from(told.exit_code()))),
     }
     let command = Command {
-        cmd: line(&arguments.command),
+        cmd: line(&arguments.command).into(),
         cwd: Some(WORKING_DIRECTORY.to_owned()),
         user: arguments.user.clone(),
         timeout_seconds: arguments.timeout,

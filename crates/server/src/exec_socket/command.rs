@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contract::exec::ExecRequest;
 use contract::process::SignalName;
-use control::{AttendedInput, Caller, Control, ControlError, exec_failure};
+use control::{AttendedInput, Caller, Control, ControlError, PartialOutput, exec_failure};
 use guest_link::client::{ProcessEvent, ProcessInput};
 use guest_link::message::{Channel, Exit};
 use serde_json::{Value, json};
@@ -96,6 +96,8 @@ impl Command {
         tokio::pin!(writing);
         let (mut written, mut killed) = (false, false);
         let mut decoders = [Utf8Decoder::default(), Utf8Decoder::default()];
+        // Needed only where the time may be up.
+        let mut collected = timeout.map(|_| PartialOutput::default());
         loop {
             let event = tokio::select! {
                 event = process.next() => event?,
@@ -114,6 +116,9 @@ impl Command {
                     continue;
                 }
             };
+            if let (ProcessEvent::Output { channel, data, .. }, Some(collected)) = (&event, &mut collected) {
+                collected.push(*channel, data);
+            }
             match event {
                 ProcessEvent::Output { channel, data, .. } if manner.binary => {
                     output.bytes(channel, &data).await
@@ -126,7 +131,9 @@ impl Command {
                     for channel in [Channel::Stdout, Channel::Stderr] {
                         output.text(channel, decoders[place(channel)].finish()).await;
                     }
-                    return Ok(exec_failure(&exit, timeout).map_or(Ok(exit), Err));
+                    let late = exec_failure(&exit, timeout)
+                        .map(|error| error.partial(collected.unwrap_or_default().finish()));
+                    return Ok(late.map_or(Ok(exit), Err));
                 }
             }
         }

@@ -87,7 +87,7 @@ fn inner(destination: &Destination, path: &str, given: Option<&str>) -> Option<S
 pub(super) fn target(destination: &Destination, uri: &Uri) -> Result<Uri, ControlError> {
     let text = inner(destination, uri.path(), uri.query());
     let target = text.and_then(|text| PathAndQuery::try_from(text).ok());
-    target.map(Uri::from).ok_or_else(|| ControlError::invalid("the address makes no sense"))
+    target.map(Uri::from).ok_or_else(|| ControlError::invalid("malformed path"))
 }
 
 /// The host a client asked for, as it wrote it.

@@ -8,7 +8,7 @@ const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 /// Nobody knows the method.
 pub(super) const UNKNOWN_METHOD: i32 = -32601;
-/// The method is known and what it was given makes no sense.
+/// The method is known and its parameters are malformed.
 pub(super) const INVALID_PARAMS: i32 = -32602;
 /// The caller asks too often.
 pub(super) const SERVER_BUSY: i32 = -32000;

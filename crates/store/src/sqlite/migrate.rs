@@ -5,8 +5,11 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::StoreError;
 
 /// All migrations. The nth, counted from 1, leads to schema version n.
-pub(super) const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_initial.sql"), include_str!("migrations/0002_templates.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_initial.sql"),
+    include_str!("migrations/0002_templates.sql"),
+    include_str!("migrations/0003_names.sql"),
+];
 
 /// Runs what is missing, each migration in a transaction of its own.
 pub(super) fn migrate(db: &mut Connection, migrations: &[&str]) -> Result<(), StoreError> {

@@ -16,7 +16,7 @@ macro_rules! select {
         concat!(
             "SELECT id, tenant, standing, template, from_snapshot, parent, tree, fork_index, metadata, env, ports, ",
             "ttl_seconds, persistent, network, volumes, cpus, memory_mib, created_ms, used_ms, boot_ms, boot_mode, ",
-            "timings FROM sandboxes ",
+            "timings, name, ancestors FROM sandboxes ",
             $rest
         )
     };
@@ -46,6 +46,8 @@ fn parse(row: &Row<'_>) -> rusqlite::Result<SandboxRow> {
         boot_ms: row.get(19)?,
         boot_mode: row.get(20)?,
         timings: row.get(21)?,
+        name: row.get(22)?,
+        ancestors: row.get::<_, JsonOrEmpty<_>>(23)?.0,
     })
 }
 
@@ -103,8 +105,12 @@ fn present(db: &Connection, tenant: &TenantId) -> Result<Total, StoreError> {
 fn add_one(db: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
     let statement = "INSERT INTO sandboxes (id, tenant, standing, template, from_snapshot, parent, tree, fork_index,
             metadata, env, ports, ttl_seconds, persistent, network, volumes, cpus, memory_mib, created_ms, used_ms,
-            boot_ms, boot_mode, timings)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
+            boot_ms, boot_mode, timings, name, ancestors)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
+            ?23, ?24)";
+    if let Some(name) = &row.name {
+        not_taken(db, &row.tenant, name, &row.id)?;
+    }
     let parameters = params![
         row.id.as_str(),
         row.tenant.as_str(),
@@ -127,13 +133,48 @@ fn add_one(db: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
         row.used_ms,
         row.boot_ms,
         row.boot_mode,
-        row.timings
+        row.timings,
+        row.name,
+        Json(&row.ancestors)
     ];
     add(db, statement, parameters, "a sandbox of that id")
 }
 
 pub(super) fn one(db: &Connection, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError> {
     first(db, select!("WHERE id = ?1"), [id.as_str()], parse)
+}
+
+/// [`StoreError::Exists`] when another sandbox of the tenant has the name. One thread writes, so it stays free until the write.
+fn not_taken(db: &Connection, tenant: &TenantId, name: &str, id: &SandboxId) -> Result<(), StoreError> {
+    match named(db, tenant, name)? {
+        Some(other) if other.id != *id => Err(StoreError::Exists { what: "a sandbox of that name" }),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn named(
+    db: &Connection,
+    tenant: &TenantId,
+    name: &str,
+) -> Result<Option<SandboxRow>, StoreError> {
+    first(db, select!("WHERE tenant = ?1 AND name = ?2"), [tenant.as_str(), name], parse)
+}
+
+pub(super) fn beginning_with(
+    db: &Connection,
+    tenant: &TenantId,
+    prefix: &str,
+    limit: usize,
+) -> Result<Vec<SandboxRow>, StoreError> {
+    // The plus keeps SQLite from walking through all of the tenant's instead of the few ids in the range.
+    let query = select!("WHERE +tenant = ?1 AND id >= ?2 AND id < ?3 ORDER BY id LIMIT ?4");
+    let parameters = params![tenant.as_str(), prefix, past(prefix), i64::try_from(limit).unwrap_or(i64::MAX)];
+    all(db, query, parameters, parse)
+}
+
+/// The least text that comes after all that begin with a prefix of letters and digits.
+pub(super) fn past(prefix: &str) -> String {
+    format!("{prefix}{{")
 }
 
 const OF_TENANT: &str = select!("WHERE tenant = ?1 ORDER BY created_ms DESC, seq DESC");
@@ -169,8 +210,14 @@ pub(super) fn change_one(db: &Connection, id: &SandboxId, to: &SandboxChange) ->
             standing = coalesce(?2, standing), metadata = coalesce(?3, metadata), env = coalesce(?4, env),
             ports = coalesce(?5, ports), ttl_seconds = coalesce(?6, ttl_seconds),
             persistent = coalesce(?7, persistent), network = coalesce(?8, network), tree = coalesce(?9, tree),
-            boot_ms = coalesce(?10, boot_ms), timings = coalesce(?11, timings)
+            boot_ms = coalesce(?10, boot_ms), timings = coalesce(?11, timings),
+            name = CASE WHEN ?12 THEN ?13 ELSE name END
         WHERE id = ?1";
+    if let Some(Some(name)) = &to.name
+        && let Some(row) = one(db, id)?
+    {
+        not_taken(db, &row.tenant, name, id)?;
+    }
     let parameters = params![
         id.as_str(),
         to.standing,
@@ -182,7 +229,9 @@ pub(super) fn change_one(db: &Connection, id: &SandboxId, to: &SandboxChange) ->
         to.network,
         to.tree,
         to.boot_ms,
-        to.timings
+        to.timings,
+        to.name.is_some(),
+        to.name.as_ref().and_then(Option::as_deref)
     ];
     change(db, statement, parameters)
 }

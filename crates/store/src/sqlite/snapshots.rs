@@ -3,15 +3,17 @@
 use domain::{SandboxId, SnapshotId, TenantId};
 use rusqlite::{Connection, Row, params};
 
-use super::column::{Bits, Checked};
+use super::column::{Bits, Checked, Json, JsonOrEmpty};
 use super::query::{add, all, change, first};
+use super::sandboxes::past;
 use crate::{SnapshotRow, StoreError};
 
 /// A `SELECT` of whole rows.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, tenant, sandbox, template, parent, size_bytes, cpus, memory_mib, created_ms FROM snapshots ",
+            "SELECT id, tenant, sandbox, template, parent, size_bytes, cpus, memory_mib, created_ms, ",
+            "ancestors FROM snapshots ",
             $rest
         )
     };
@@ -28,14 +30,15 @@ fn parse(row: &Row<'_>) -> rusqlite::Result<SnapshotRow> {
         cpus: row.get(6)?,
         memory_mib: row.get(7)?,
         created_ms: row.get(8)?,
+        ancestors: row.get::<_, JsonOrEmpty<_>>(9)?.0,
     })
 }
 
 pub(super) fn add_one(db: &Connection, row: &SnapshotRow) -> Result<(), StoreError> {
     let statement =
         "INSERT INTO snapshots (id, tenant, sandbox, template, parent, size_bytes, cpus, memory_mib,
-            created_ms)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+            created_ms, ancestors)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let parameters = params![
         row.id.as_str(),
         row.tenant.as_str(),
@@ -45,7 +48,8 @@ pub(super) fn add_one(db: &Connection, row: &SnapshotRow) -> Result<(), StoreErr
         Bits(row.size_bytes),
         row.cpus,
         row.memory_mib,
-        row.created_ms
+        row.created_ms,
+        Json(&row.ancestors)
     ];
     add(db, statement, parameters, "a snapshot of that id")
 }
@@ -66,6 +70,17 @@ pub(super) fn of_sandbox(
 ) -> Result<Vec<SnapshotRow>, StoreError> {
     let query = select!("WHERE tenant = ?1 AND sandbox = ?2 ORDER BY created_ms DESC, seq DESC");
     all(db, query, [tenant.as_str(), sandbox.as_str()], parse)
+}
+
+pub(super) fn beginning_with(
+    db: &Connection,
+    tenant: &TenantId,
+    prefix: &str,
+    limit: usize,
+) -> Result<Vec<SnapshotRow>, StoreError> {
+    let query = select!("WHERE +tenant = ?1 AND id >= ?2 AND id < ?3 ORDER BY id LIMIT ?4");
+    let parameters = params![tenant.as_str(), prefix, past(prefix), i64::try_from(limit).unwrap_or(i64::MAX)];
+    all(db, query, parameters, parse)
 }
 
 pub(super) fn everybodys(db: &Connection) -> Result<Vec<SnapshotRow>, StoreError> {

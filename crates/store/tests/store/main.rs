@@ -53,6 +53,7 @@ keeps!(
     owners::prefix_and_hash_of_a_token_are_unique,
     owners::a_revoked_token_is_no_longer_listed,
     sandboxes::sandboxes_are_listed_newest_first,
+    sandboxes::sandboxes_are_found_by_name_and_by_the_beginning_of_their_id,
     sandboxes::a_change_changes_what_it_names,
     sandboxes::batches_are_added_whole_or_not,
     sandboxes::each_quota_is_the_limit,

@@ -75,10 +75,12 @@ prop_compose! {
         (ttl_seconds, persistent, network, volumes) in (any::<u64>(), any::<bool>(), network(), vec(attachment(), 0..3)),
         (cpus, memory_mib, created_ms, used_ms) in any::<(u32, u32, i64, i64)>(),
         (boot_ms, boot_mode, timings) in (of(finite()), text(), of(text())),
+        (name, ancestors) in (of(text()), vec(sandbox(), 0..3)),
     ) -> SandboxRow {
         SandboxRow {
             id, tenant, standing, template, from_snapshot, parent, tree, fork_index, metadata, env, ports, ttl_seconds,
             persistent, network, volumes, cpus, memory_mib, created_ms, used_ms, boot_ms, boot_mode, timings,
+            name, ancestors,
         }
     }
 }
@@ -89,14 +91,16 @@ prop_compose! {
         ports in of(btree_map(any::<u16>(), text(), 0..4)),
         (ttl_seconds, persistent, network) in (any::<Option<u64>>(), any::<Option<bool>>(), of(network())),
         (tree, boot_ms, timings) in (of(text()), of(finite()), of(text())),
+        name in of(of(text())),
     ) -> SandboxChange {
-        SandboxChange { standing, metadata, env, ports, ttl_seconds, persistent, network, tree, boot_ms, timings }
+        SandboxChange { standing, name, metadata, env, ports, ttl_seconds, persistent, network, tree, boot_ms, timings }
     }
 }
 
 /// What a row is after a change, in other words than the store's.
 fn changed(mut row: SandboxRow, change: SandboxChange) -> SandboxRow {
     row.standing = change.standing.unwrap_or(row.standing);
+    row.name = change.name.unwrap_or(row.name);
     row.metadata = change.metadata.unwrap_or(row.metadata);
     row.env = change.env.unwrap_or(row.env);
     row.ports = change.ports.unwrap_or(row.ports);
@@ -199,6 +203,7 @@ fn snapshots_and_volumes() {
             id: id.clone(),
             tenant: tenant.clone(),
             sandbox: sandbox.clone(),
+            ancestors: vec![sandbox.clone()],
             template: name.clone(),
             parent,
             size_bytes: size,

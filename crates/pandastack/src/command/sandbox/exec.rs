@@ -60,7 +60,7 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
     let Arguments { how, id, command } = arguments;
     let input = how.input();
     let command = Command {
-        cmd: line(&command),
+        cmd: line(&command).into(),
         cwd: how.cwd,
         env: variables(&how.env)?,
         user: how.user,

@@ -97,7 +97,11 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
     let mut signals = Signals::watch()?;
     let metadata = [("explore", "1".to_owned()), ("explore_ttl", arguments.ttl.to_string())];
     let metadata = metadata.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
-    let request = ForkRequest { count: Some(candidates.len() as i64), metadata: Some(metadata) };
+    let request = ForkRequest {
+        count: Some(candidates.len() as i64),
+        metadata: Some(metadata),
+        ..ForkRequest::default()
+    };
     let tree = api.fork_tree(&arguments.id, &request).await?;
     let mut errors: Vec<String> =
         tree.errors.iter().map(|failure| format!("child {}: {}", failure.index, failure.err)).collect();

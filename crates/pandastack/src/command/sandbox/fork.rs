@@ -52,7 +52,7 @@ pub(super) async fn snapshot(api: &Api, id: &str, format: Format) -> anyhow::Res
 }
 
 pub(super) async fn one(api: &Api, arguments: Arguments, format: Format) -> anyhow::Result<()> {
-    let request = ForkRequest { count: Some(1), metadata: map(arguments.metadata) };
+    let request = ForkRequest { count: Some(1), metadata: map(arguments.metadata), ..ForkRequest::default() };
     let answer = api.fork(&arguments.id, &request).await?;
     let child = answer.sandbox.or_else(|| answer.children.into_iter().next());
     let child = child.context("the server says that it forked, and shows no child")?;
@@ -60,7 +60,11 @@ pub(super) async fn one(api: &Api, arguments: Arguments, format: Format) -> anyh
 }
 
 pub(super) async fn tree(api: &Api, arguments: TreeArguments, format: Format) -> anyhow::Result<ExitCode> {
-    let request = ForkRequest { count: Some(arguments.count), metadata: map(arguments.metadata) };
+    let request = ForkRequest {
+        count: Some(arguments.count),
+        metadata: map(arguments.metadata),
+        ..ForkRequest::default()
+    };
     let answer = api.fork_tree(&arguments.id, &request).await?;
     output::result(format, &answer, || {
         answer.children.iter().map(|child| format!("{}\n", child.id)).collect::<String>()

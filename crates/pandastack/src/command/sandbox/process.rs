@@ -159,7 +159,7 @@ fn state(process: &Process) -> String {
 async fn start(api: &Api, arguments: StartArguments, format: Format) -> anyhow::Result<()> {
     let variables = variables(&arguments.env)?;
     let request = StartProcess {
-        cmd: Some(line(&arguments.command)),
+        cmd: Some(line(&arguments.command).into()),
         argv: None,
         cwd: arguments.cwd,
         env: Some(variables).filter(|variables| !variables.is_empty()),

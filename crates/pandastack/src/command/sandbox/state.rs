@@ -93,6 +93,7 @@ pub(super) async fn update(api: &Api, arguments: UpdateArguments, format: Format
         metadata: changes(arguments.metadata.into_iter().collect(), arguments.unset_metadata),
         env: changes(variables(&arguments.env)?, arguments.unset_env),
         network: arguments.network.map(Network::mode),
+        ..PatchSandbox::default()
     };
     Ok(output::object(format, &api.patch_sandbox(&arguments.id, &change).await?)?)
 }

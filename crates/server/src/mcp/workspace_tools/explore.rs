@@ -133,7 +133,7 @@ async fn exec(
     timeout: f64,
 ) -> Result<ExecAnswer, ControlError> {
     let request =
-        ExecRequest { cmd: command.to_owned(), timeout_seconds: Some(timeout), ..ExecRequest::default() };
+        ExecRequest { cmd: command.into(), timeout_seconds: Some(timeout), ..ExecRequest::default() };
     match call.control.exec(call.caller, id, request).await {
         Err(error) if error.kind != Kind::Timeout => {
             tracing::info!(?error, sandbox.id = id, "a branch could not be tried");

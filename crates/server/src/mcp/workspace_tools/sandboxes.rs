@@ -1,7 +1,7 @@
 //! Tools that make, keep and remove sandboxes.
 
 use contract::lifecycle::StatusAnswer;
-use contract::sandbox::{CreateSandbox, SandboxStatus};
+use contract::sandbox::{CreateSandbox, SandboxFilter, SandboxStatus};
 use contract::snapshot::ForkRequest;
 use control::ControlError;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(super) async fn create(call: ToolCall<'_>) -> Result<ToolAnswer, ControlErro
 }
 
 pub(super) async fn list(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
-    let list = call.control.list_sandboxes(call.caller).await?;
+    let list = call.control.list_sandboxes(call.caller, SandboxFilter::default()).await?;
     ToolAnswer::json(&serde_json::from_slice::<Value>(&list).map_err(ControlError::internal)?)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn timeout_seconds(asked: Option<f64>) -> f64 {
 pub(super) async fn run_command(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
     let Command { sandbox_id, command, timeout_seconds } = call.arguments()?;
     let timeout_seconds = Some(self::timeout_seconds(timeout_seconds));
-    let request = ExecRequest { cmd: command, timeout_seconds, ..ExecRequest::default() };
+    let request = ExecRequest { cmd: command.into(), timeout_seconds, ..ExecRequest::default() };
     ToolAnswer::json(&call.control.exec(call.caller, &sandbox_id, request).await?)
 }
 

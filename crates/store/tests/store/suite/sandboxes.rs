@@ -22,6 +22,38 @@ pub(crate) async fn sandboxes_are_listed_newest_first(store: &dyn Store) {
     assert_eq!(store.sandbox(&sandbox_id(9)).await.unwrap(), None);
 }
 
+pub(crate) async fn sandboxes_are_found_by_name_and_by_the_beginning_of_their_id(store: &dyn Store) {
+    let named = |tenant: &str, number, name: &str| {
+        let mut row = sandbox(tenant, number);
+        row.name = Some(name.to_owned());
+        row
+    };
+    let (a, b) = (tenant_id("a"), tenant_id("b"));
+    let web = named("a", 1, "web");
+    store.add_sandboxes(vec![web.clone(), sandbox("a", 12)], &plenty()).await.unwrap();
+    // Names are each tenant's own.
+    store.add_sandboxes(vec![named("b", 11, "web")], &plenty()).await.unwrap();
+    assert!(exists(store.add_sandboxes(vec![named("a", 3, "web")], &plenty()).await));
+    assert_eq!(store.sandbox_named(&a, "web").await.unwrap().as_ref(), Some(&web));
+    assert_eq!(store.sandbox_named(&b, "db").await.unwrap(), None);
+
+    let rename = |name: Option<&str>| SandboxChange {
+        name: Some(name.map(str::to_owned)),
+        ..SandboxChange::default()
+    };
+    assert!(exists(store.change_sandbox(&sandbox_id(12), rename(Some("web"))).await));
+    assert!(store.change_sandbox(&web.id, rename(Some("web"))).await.unwrap());
+    assert!(store.change_sandbox(&web.id, rename(None)).await.unwrap());
+    assert!(store.change_sandbox(&sandbox_id(12), rename(Some("web"))).await.unwrap());
+
+    let prefix = sandbox_id(1).to_string();
+    let found = store.sandboxes_beginning_with(&a, &prefix, 9).await.unwrap();
+    let ids: Vec<_> = found.iter().map(|row| row.id.clone()).collect();
+    assert_eq!(ids, [sandbox_id(1), sandbox_id(12)]);
+    assert_eq!(store.sandboxes_beginning_with(&a, &prefix, 1).await.unwrap().len(), 1);
+    assert_eq!(store.sandboxes_beginning_with(&b, &prefix, 9).await.unwrap().len(), 1);
+}
+
 pub(crate) async fn a_change_changes_what_it_names(store: &dyn Store) {
     let mut row = sandbox("a", 1);
     store.add_sandboxes(vec![row.clone(), sandbox("a", 2)], &plenty()).await.unwrap();
@@ -36,6 +68,7 @@ pub(crate) async fn a_change_changes_what_it_names(store: &dyn Store) {
 
     let change = SandboxChange {
         standing: Some(Standing::Deleting),
+        name: Some(Some("web".to_owned())),
         metadata: Some(map(&[])),
         env: Some(map(&[("NEW", "")])),
         ports: Some([(u16::MAX, String::new())].into()),
@@ -48,6 +81,7 @@ pub(crate) async fn a_change_changes_what_it_names(store: &dyn Store) {
     };
     assert!(store.change_sandbox(&row.id, change).await.unwrap());
     row.standing = Standing::Deleting;
+    row.name = Some("web".to_owned());
     row.metadata = map(&[]);
     row.env = map(&[("NEW", "")]);
     row.ports = [(u16::MAX, String::new())].into();

@@ -72,7 +72,7 @@ impl Trial {
             aside(api, sandbox, &format!("touch {MARKER}")).await?;
         }
         let command = Command {
-            cmd: candidate.cmd.clone(),
+            cmd: candidate.cmd.clone().into(),
             env: candidate.env.clone(),
             timeout_seconds: Some(candidate.timeout_seconds),
             ..Command::default()
@@ -106,8 +106,7 @@ async fn measured(api: &Api, sandbox: &str, line: &str) -> Result<f64, String> {
 }
 
 async fn aside(api: &Api, sandbox: &str, line: &str) -> Result<Done, ClientError> {
-    let command =
-        Command { cmd: line.to_owned(), timeout_seconds: Some(ASIDE_SECONDS), ..Command::default() };
+    let command = Command { cmd: line.into(), timeout_seconds: Some(ASIDE_SECONDS), ..Command::default() };
     finished(api, sandbox, &command).await
 }
 
