@@ -50,4 +50,5 @@ mod utf8;
 mod volumes;
 
 pub use app::{openapi, router};
+pub use operations::Build;
 pub use serve::{ServerConfig, serve};
