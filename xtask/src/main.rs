@@ -17,7 +17,8 @@ use anyhow::Context;
 const USAGE: &str = "usage: cargo xtask <check>
 
 checks:
-  tidy       direction of dependencies, sizes and openings of files, unfinished work, where unsafe code may be
+  tidy       direction of dependencies, sizes and openings of files, unfinished work, where unsafe code may be,
+             one version for everything that is released
   licences   licences, bans and sources of every dependency, by the lists in deny.toml";
 
 /// What a check found.

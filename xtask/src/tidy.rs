@@ -5,6 +5,7 @@ mod opening;
 mod size;
 mod unfinished;
 mod unsafe_code;
+mod versions;
 
 use std::path::Path;
 
@@ -25,6 +26,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Findings> {
         }
     }
     unsafe_code::check_list(&files, &mut findings);
+    versions::check(&files, &mut findings);
     Ok(findings)
 }
 

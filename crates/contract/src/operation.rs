@@ -10,11 +10,15 @@ use utoipa::ToSchema;
 pub struct Version {
     /// Always `pandastack`.
     pub service: String,
-    /// Its version.
+    /// Its version, which the command line and the SDKs of the same release share.
+    pub version: String,
+    /// The same, for clients that know this name.
     pub semver: String,
-    /// What it was built from.
+    /// The commit it was built from, with `-dirty` when files had changed since; `unknown` outside of a repository.
     pub commit: String,
-    /// When it was built.
+    /// When it was built, as RFC 3339: `SOURCE_DATE_EPOCH`, otherwise the commit's time, so that builds can be repeated.
+    pub built_at: String,
+    /// The same, for clients that know this name.
     pub build_time: String,
     /// What it runs on.
     pub os: String,

@@ -1,6 +1,7 @@
 //! The `pandastack` binary: subcommands and wiring only.
 
 mod attached;
+mod build_info;
 mod builds;
 mod command;
 mod config;
@@ -28,7 +29,7 @@ use telemetry::Traces;
 
 /// Machines for AI agents: real VMs that are restored, forked and put to sleep in milliseconds.
 #[derive(Debug, Parser)]
-#[command(name = "pandastack", version, propagate_version = true)]
+#[command(name = "pandastack", version = build_info::LINE, propagate_version = true)]
 struct Arguments {
     /// How results are written to standard output.
     #[arg(long, short, global = true, value_enum, default_value_t = Format::Table)]

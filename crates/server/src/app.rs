@@ -1,8 +1,8 @@
 //! All routes together, and the document that describes them.
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::{Extension, Router};
 use control::{Control, ControlError, Kind};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -12,6 +12,7 @@ use utoipa::openapi::{
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::answer::Failed;
+use crate::operations::Build;
 use crate::{
     auth, builds, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server,
     lifecycle, logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes,
@@ -120,10 +121,11 @@ async fn wrong_method() -> Failed {
 }
 
 /// The whole API.
-pub fn router(control: &Control) -> Router {
+pub fn router(control: &Control, build: &Build) -> Router {
     let (protected, _) = with_key().split_for_parts();
     let protected = protected.layer(from_fn_with_state(control.clone(), auth::layer));
     let (open, _) = operations::routes().split_for_parts();
+    let open = open.layer(Extension(build.clone()));
     let (previews, _) = preview::routes().split_for_parts();
     let previews = previews.layer(DefaultBodyLimit::disable()).layer(from_fn(docs::no_panics));
     Router::new()

@@ -51,4 +51,5 @@ mod utf8;
 mod volumes;
 
 pub use app::{openapi, router};
+pub use operations::Build;
 pub use serve::{ServerConfig, serve};

@@ -1,13 +1,28 @@
 //! The server itself: version, health, measurements for Prometheus. No key needed.
 
-use axum::Json as Out;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use axum::{Extension, Json as Out};
 use contract::operation::{Health, Version};
 use control::Control;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+
+/// What the program was built from, told by the program: a library would have to be compiled anew for every commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// The commit, with `-dirty` behind it when files had changed since; `unknown` when the source was in no repository.
+    pub commit: String,
+    /// When, as RFC 3339; `unknown` when neither a repository nor `SOURCE_DATE_EPOCH` told.
+    pub built_at: String,
+}
+
+impl Default for Build {
+    fn default() -> Self {
+        Self { commit: "unknown".to_owned(), built_at: "unknown".to_owned() }
+    }
+}
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
@@ -19,12 +34,14 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 
 /// Which program answers.
 #[utoipa::path(get, path = "/version", tag = "operations", security(()), responses((status = 200, body = Version)))]
-async fn version() -> Out<Version> {
+async fn version(Extension(build): Extension<Build>) -> Out<Version> {
     Out(Version {
         service: "pandastack".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         semver: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: option_env!("PANDASTACK_COMMIT").unwrap_or("unknown").to_owned(),
-        build_time: option_env!("PANDASTACK_BUILD_TIME").unwrap_or("unknown").to_owned(),
+        commit: build.commit,
+        build_time: build.built_at.clone(),
+        built_at: build.built_at,
         os: std::env::consts::OS.to_owned(),
         arch: std::env::consts::ARCH.to_owned(),
     })
@@ -32,8 +49,8 @@ async fn version() -> Out<Version> {
 
 /// The same as `/version`.
 #[utoipa::path(get, path = "/v1/version", tag = "operations", security(()), responses((status = 200, body = Version)))]
-async fn version_of_api() -> Out<Version> {
-    version().await
+async fn version_of_api(build: Extension<Build>) -> Out<Version> {
+    version(build).await
 }
 
 /// Whether the server can work.

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::router;
 use crate::forward::GUEST_PATIENCE;
+use crate::operations::Build;
 use crate::preview_host;
 
 /// Settings of the server.
@@ -22,6 +23,8 @@ pub struct ServerConfig {
     pub guest_patience: Duration,
     /// How long requests that are under way get when the server stops.
     pub drain_patience: Duration,
+    /// What the program was built from.
+    pub build: Build,
 }
 
 impl Default for ServerConfig {
@@ -31,6 +34,7 @@ impl Default for ServerConfig {
             head_patience: Duration::from_secs(20),
             guest_patience: GUEST_PATIENCE,
             drain_patience: Duration::from_secs(20),
+            build: Build::default(),
         }
     }
 }
@@ -42,6 +46,7 @@ pub async fn serve(
     config: &ServerConfig,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let app: Router = preview_host::in_front(router(control), control, &config.preview_suffixes);
+    let app: Router =
+        preview_host::in_front(router(control, &config.build), control, &config.preview_suffixes);
     crate::connections::run(listener, app, config, stop).await
 }

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -99,8 +99,9 @@ test("what it packs installs in an empty place, runs both ways and has types for
   const npm = (...given: string[]) => run("npm", given, { cwd: place, env: { ...process.env, npm_config_update_notifier: "false" } });
   try {
     await run("npm", ["pack", "--ignore-scripts", "--silent", "--pack-destination", place], { cwd: ROOT });
+    const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string };
     await writeFile(join(place, "package.json"), '{"private": true, "type": "module"}');
-    await npm("install", "--offline", "--no-audit", "--no-fund", "--silent", "./pandastack-sdk-1.0.0.tgz");
+    await npm("install", "--offline", "--no-audit", "--no-fund", "--silent", `./pandastack-sdk-${version}.tgz`);
     const program = 'console.log(new PandaStack({ apiKey: "k", baseUrl: "http://127.0.0.1:1" }).baseUrl)';
     await writeFile(join(place, "a.mjs"), `import { PandaStack } from "@pandastack/sdk"; ${program}`);
     await writeFile(join(place, "b.cjs"), `const { PandaStack } = require("@pandastack/sdk"); ${program}`);

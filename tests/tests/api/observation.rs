@@ -113,7 +113,11 @@ fn the_server_tells_about_itself() -> Result<()> {
         ensure!(health["status"] == "ok" && health["checks"]["database"] == "ok", "{health}");
         for path in ["/version", "/v1/version"] {
             let version = open.get(path).await?.expect(200)?.json()?;
-            ensure!(version["service"] == "pandastack" && version["semver"].is_string(), "{version}");
+            ensure!(
+                version["service"] == "pandastack" && version["semver"] == version["version"],
+                "{version}"
+            );
+            ensure!(version["commit"].is_string() && version["built_at"].is_string(), "{version}");
         }
         let text = open.get("/metrics").await?.expect(200)?.text();
         ensure!(text.contains("# TYPE") && text.trim_end().ends_with("# EOF"), "{text}");

@@ -31,27 +31,37 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Blocks that are shown and not run: the document, how the block begins, why.
 const NOT_RUN: &[(&str, &str, &str)] = &[
-    ("README.md", "scripts/demo", "sets up the host and tests everything, this test included"),
+    ("README.md", "curl -fsSL", "installs a release on the host; tests/release does that from a directory"),
     (
         "README.md",
-        "cargo build --release",
-        "builds and serves; the test has a program and a server of its own",
+        "scripts/release",
+        "builds and installs on the host; tests/release does that into a directory",
     ),
-    ("README.md", "export PANDASTACK_API=", "the server of the test is elsewhere and has another key"),
+    ("README.md", "pip install", "installs the tree's client; tests/release does that"),
     (
-        "README.md",
+        "docs/install.md",
+        "curl -fsSL",
+        "installs a release on the host; tests/release does that from a directory",
+    ),
+    ("docs/install.md", "sudo sh install", "the same, and removes it"),
+    ("docs/install.md", "pip install", "installs the clients; tests/release does that"),
+    ("docs/install.md", "scripts/setup", "changes the host"),
+    ("docs/install.md", "pandastack --version", "tries the host, which the server of the test uses"),
+    (
+        "docs/guides/local.md",
         "id=$(pandastack local create)",
         "owns the data directory, which the server of the test does",
     ),
-    ("README.md", "crates/domain ", "a picture of the tree"),
-    ("docs/quickstart.md", "scripts/setup", "changes the host"),
+    ("docs/operate/configuration.md", "data_dir", "a file, not a program"),
+    ("docs/quickstart.md", "scripts/release", "builds and installs on the host; tests/release does that"),
     (
         "docs/quickstart.md",
         "export PANDASTACK_API=",
         "the server of the test is elsewhere and has another key",
     ),
-    ("docs/quickstart.md", "pip install", "installs the tree's client by its path; tests/packages does that"),
-    ("docs/quickstart.md", "npm install", "installs the tree's client by its path; tests/packages does that"),
+    ("docs/quickstart.md", "sudo pandastack serve --uplink", "opens a network of the host"),
+    ("docs/quickstart.md", "pip install", "installs the tree's client; tests/release does that"),
+    ("docs/quickstart.md", "npm install", "installs the tree's client; tests/release does that"),
     ("docs/cli.md", "pandastack auth login", "asks for a key on a terminal"),
     ("docs/cli.md", "{", "a file, not a program"),
     ("docs/cli.md", "pandastack sandbox ssh", "needs a terminal"),
@@ -131,13 +141,17 @@ macro_rules! documents {
 
 documents! {
     readme: "README.md", [base()];
-    quickstart: "docs/quickstart.md", [];
+    quickstart: "docs/quickstart.md", [base()];
+    install: "docs/install.md", [];
+    configuration: "docs/operate/configuration.md", [];
     cli: "docs/cli.md", [];
+    coming_from_e2b: "docs/guides/coming-from-e2b.md", [base()];
     code_interpreter_guide: "docs/guides/code-interpreter.md", [code_interpreter()];
     files_and_processes: "docs/guides/files-and-processes.md", [];
     hibernation: "docs/guides/hibernation.md", [];
     hosts: "docs/guides/hosts.md", [];
     mcp: "docs/guides/mcp.md", [];
+    local: "docs/guides/local.md", [];
     networking: "docs/guides/networking.md", [];
     previews: "docs/guides/previews.md", [base()];
     snapshots_and_forks: "docs/guides/snapshots-and-forks.md", [];
@@ -156,8 +170,11 @@ fn documents_in(folder: &str) -> Result<Vec<String>> {
 #[test]
 fn every_document_is_followed() -> Result<()> {
     // These describe the project itself and tell nobody to type anything.
-    let described = ["docs/ARCHITECTURE.md", "docs/GLOSSARY.md"];
-    for found in documents_in("docs")?.into_iter().chain(documents_in("docs/guides")?) {
+    let described =
+        ["docs/ARCHITECTURE.md", "docs/GLOSSARY.md", "docs/README.md", "docs/comparison.md", "docs/speed.md"];
+    let folders = ["docs", "docs/guides", "docs/operate"];
+    let found = folders.into_iter().map(documents_in).collect::<Result<Vec<_>>>()?.concat();
+    for found in found {
         let known = DOCUMENTS.contains(&found.as_str()) || described.contains(&found.as_str());
         ensure!(known, "{found} is followed by no test");
     }

@@ -85,10 +85,12 @@ fn qemu(site: &Site<'_>) -> Check {
     }
 }
 
-/// Debian 12 has a QEMU that is too old, and a newer one in its backports.
+/// Debian 12 has a QEMU that is too old, and a newer one in its backports, which the installer adds.
 pub(crate) fn install_qemu() -> String {
     match os_release("VERSION_CODENAME").as_deref() {
-        Some("bookworm") => "scripts/setup".to_owned(),
+        Some("bookworm") => {
+            "sh install --packages-only (the release's script; scripts/install in a clone)".to_owned()
+        }
         _ => "apt-get install -y qemu-system-x86".to_owned(),
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{NetworkSetting, ServeSettings, Settings};
 use crate::engine::open_node;
-use crate::{builds, output, traces};
+use crate::{build_info, builds, output, traces};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Holds the first key, for automation. Read from the environment only: arguments are seen by everybody on the host.
@@ -77,7 +77,7 @@ fn host(url: &str) -> Option<String> {
 }
 
 fn server_config(given: &ServeSettings, file: &ServeSettings, public_url: Option<&str>) -> ServerConfig {
-    let mut config = ServerConfig::default();
+    let mut config = ServerConfig { build: build_info::build(), ..ServerConfig::default() };
     let public = public_url.and_then(host);
     // Published clients leave out a leading `api.` when they make a preview's host name.
     let without_api = public.as_deref().and_then(|host| host.strip_prefix("api.")).map(str::to_owned);

@@ -530,8 +530,10 @@ class Version(Model):
     """Which program answers."""
 
     service: str = ""
+    version: str = ""
     semver: str = ""
     commit: str = ""
+    built_at: str = ""
     build_time: str = ""
     os: str = ""
     arch: str = ""
