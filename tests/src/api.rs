@@ -56,6 +56,8 @@ impl ApiSettings {
             rate_burst: 1e9,
             rate_per_second: 1e9,
             reap_every: Duration::from_millis(100),
+            cpus_max: 4,
+            memory_mib_max: 2048,
             ..ControlConfig::default()
         };
         Self { lab: LabSettings::new(name), control, server: ServerConfig::default() }

@@ -18,11 +18,11 @@ async fn volume(lab: &Lab, id: &str, size_mib: u64) -> Result<VolumeId> {
 }
 
 fn writes(volume: &VolumeId) -> VolumeAttachment {
-    VolumeAttachment { volume: volume.clone(), mode: AttachMode::ReadWrite }
+    VolumeAttachment { volume: volume.clone(), mode: AttachMode::ReadWrite, mount: None }
 }
 
 fn reads(volume: &VolumeId) -> VolumeAttachment {
-    VolumeAttachment { volume: volume.clone(), mode: AttachMode::ReadOnly }
+    VolumeAttachment { volume: volume.clone(), mode: AttachMode::ReadOnly, mount: None }
 }
 
 async fn try_create(lab: &Lab, volumes: Vec<VolumeAttachment>) -> Result<Guest, NodeError> {
@@ -339,5 +339,66 @@ fn a_full_host_is_told_to_the_guest_and_stops_nobody() -> Result<()> {
         ensure!(next.shell("mount /dev/vdb /mnt && cat /mnt/word").await? == "kept");
         next.remove().await?;
         lab.remove().await
+    })
+}
+
+/// At a place of the test's.
+fn at(place: &str, attachment: VolumeAttachment) -> VolumeAttachment {
+    VolumeAttachment { mount: Some(place.to_owned()), ..attachment }
+}
+
+#[test]
+fn volumes_are_mounted_where_they_shall_be() -> Result<()> {
+    in_lab(async |lab| {
+        let data = volume(lab, "mounted", 64).await?;
+        let size = "df --output=size -BM /data/deep | tail -1 | tr -dc 0-9";
+        let guest = create(lab, vec![at("/data/deep", writes(&data))]).await?;
+        guest.shell("echo kept > /data/deep/word").await?;
+        guest.hibernate().await?;
+        guest.wake().await?;
+        ensure!(guest.shell("cat /data/deep/word").await? == "kept");
+        // It grows under its user.
+        let before: u64 = guest.shell(size).await?.parse()?;
+        lab.node().volumes().grow(&data, 128).await?;
+        let after: u64 = guest.shell(size).await?.parse()?;
+        ensure!(before < 64 && after > 100, "{before} MiB became {after} MiB");
+        // A machine that ended by itself mounts it again when it boots.
+        tests::leftovers::os::kill_process(guest.machine()?)?;
+        wait::until("it died", Duration::from_secs(60), || guest.phase() == Phase::Died).await?;
+        guest.start_cold().await?;
+        ensure!(guest.shell("cat /data/deep/word && touch /data/deep/more").await? == "kept");
+        guest.remove().await?;
+
+        // Whoever reads it sees it, and so do the children of those.
+        let reader = create(lab, vec![at("/mnt", reads(&data))]).await?;
+        ensure!(
+            reader.shell("ls /mnt/more && ! touch /mnt/x 2>/dev/null && echo reads").await?
+                == "/mnt/more\nreads"
+        );
+        let child = lab.fork(&reader, 1).await?.remove(0);
+        ensure!(child.shell("cat /mnt/word").await? == "kept");
+        tests::leftovers::os::kill_process(child.machine()?)?;
+        wait::until("it died", Duration::from_secs(60), || child.phase() == Phase::Died).await?;
+        child.start_cold().await?;
+        ensure!(child.shell("cat /mnt/word").await? == "kept", "a child forgot its mount");
+        child.remove().await?;
+        reader.remove().await?;
+
+        // One that was torn away cannot be read before its journal was written back.
+        let torn = create(lab, vec![at("/mnt", writes(&data))]).await?;
+        torn.shell("echo torn > /mnt/torn && sync").await?;
+        tests::leftovers::os::kill_process(torn.machine()?)?;
+        wait::until("it died", Duration::from_secs(60), || torn.phase() == Phase::Died).await?;
+        torn.remove().await?;
+        let refused = try_create(lab, vec![at("/mnt", reads(&data))]).await.map(drop);
+        ensure!(
+            matches!(&refused, Err(NodeError::NotMounted { said, .. }) if said.contains("for writing once")),
+            "{refused:?}"
+        );
+        ensure!(lab.node().volumes().get(&data)?.attached_to.is_empty(), "something of it is left");
+        create(lab, vec![at("/mnt", writes(&data))]).await?.remove().await?;
+        create(lab, vec![at("/mnt", reads(&data))]).await?.remove().await?;
+        lab.node().volumes().delete(&data).await?;
+        Ok(())
     })
 }

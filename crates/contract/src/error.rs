@@ -20,7 +20,7 @@ pub struct ErrorBody {
     /// What was written until the time was up; on `timeout` of commands and code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Partial>,
-    /// How far the server is; while a template is prepared.
+    /// How far a template is that has to be prepared first (`template_preparing`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
 }
@@ -42,7 +42,7 @@ pub struct Partial {
 /// How far work is that a request waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
-    /// What is being done, as a sentence.
+    /// What is being done, such as `installing packages: 41 of 130`.
     pub step: String,
     /// When the work began (RFC 3339).
     pub started_at: String,

@@ -78,4 +78,7 @@ pub struct ExecAnswer {
     pub truncated: bool,
     /// Names the command in `/processes`.
     pub process_id: u32,
+    /// What may help, where a command failed for want of a network that the sandbox does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }

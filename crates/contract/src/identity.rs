@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::sandbox::NetworkMode;
+
 /// Who is calling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Me {
@@ -26,6 +28,27 @@ pub struct Me {
     pub auth_method: String,
     /// What the key allows: `read`, `write` or `admin`.
     pub scope: String,
+    /// What the workspace's sandboxes reach when their caller does not say; the operator's default when `null`.
+    #[serde(default)]
+    pub network_default: Option<NetworkMode>,
+}
+
+/// A change of the workspace. What is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PatchMe {
+    /// What new sandboxes reach when their caller does not say: `none`, `all`, or `null` for the operator's default.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NetworkMode>)]
+    pub network_default: Option<Option<NetworkMode>>,
+}
+
+/// Tells `null` from absent.
+fn present<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// An organisation. Each workspace is one.

@@ -19,6 +19,9 @@ pub struct Sandbox {
     pub cpu: u32,
     /// Memory in MiB.
     pub memory_mb: u32,
+    /// Size of its root disk in GiB.
+    #[serde(default)]
+    pub disk_gb: u64,
     /// What it is doing.
     pub status: SandboxStatus,
     /// Its address, while it has one.
@@ -67,6 +70,9 @@ pub struct Sandbox {
     /// Bytes on disk that only this sandbox uses; present when one sandbox is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique_bytes: Option<u64>,
+    /// What the caller should know about what was asked for; in answers to create and change only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What a sandbox is doing.
@@ -123,6 +129,9 @@ pub struct AttachedVolume {
     pub read_only: bool,
     /// Its device in the guest.
     pub device: String,
+    /// Where it is mounted, if the server mounts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// A sandbox to make.
@@ -147,22 +156,22 @@ pub struct CreateSandbox {
     /// A snapshot to start from.
     #[serde(default)]
     pub from_snapshot: Option<String>,
-    /// Volumes to attach, as `/dev/vdb`, `/dev/vdc`, … in this order.
+    /// Volumes to attach, as `/dev/vdb`, `/dev/vdc`, … in this order, and to mount where a path is given.
     #[serde(default)]
     pub volumes: Option<Vec<VolumeRequest>>,
     /// Variables of every command. Never shown again.
     #[serde(default)]
     pub env: Option<BTreeMap<String, String>>,
-    /// What it reaches; the operator's default when absent.
+    /// What it reaches; the workspace's default when absent, or the operator's.
     #[serde(default)]
     pub network: Option<NetworkMode>,
     /// Size of its root disk in GiB, at least that of what it starts from; 0 or absent: the same.
     #[serde(default)]
     pub disk_gb: Option<i64>,
-    /// Virtual CPUs; 0 or absent: those of what it starts from.
+    /// Virtual CPUs; 0 or absent: those of the template. The first use of a size prepares the template for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<i64>,
-    /// Memory in MiB; 0 or absent: that of what it starts from.
+    /// Memory in MiB, rounded up to a multiple of 64; 0 or absent: that of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<i64>,
 }
@@ -176,6 +185,9 @@ pub struct VolumeRequest {
     /// Whether the guest may not write to it.
     #[serde(default)]
     pub read_only: Option<bool>,
+    /// Where to mount it, such as `/mnt`; made if missing. Absent: it is not mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// A change of a sandbox. What is absent stays.

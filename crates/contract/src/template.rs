@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::error::Progress;
+
 /// A template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Template {
@@ -32,6 +34,9 @@ pub struct Template {
     /// What is being done, while it is being prepared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// The same with when it began and when it last moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_detail: Option<Progress>,
     /// Digest of its disk, of a template that was built.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,

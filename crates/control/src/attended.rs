@@ -11,6 +11,7 @@ use tokio_util::task::task_tracker::TrackedFuture;
 use crate::access::InUse;
 use crate::control::Control;
 use crate::error::ControlError;
+use crate::network_hint::NetworkHint;
 
 const HANG_UP: i32 = 1;
 const KILL: i32 = 9;
@@ -38,18 +39,29 @@ pub struct Attended {
     over: bool,
     control: Control,
     sandbox: Option<InUse>,
+    hint: NetworkHint,
 }
 
 impl Attended {
     pub(crate) fn new(control: &Control, sandbox: InUse, process: Process, farewell: Farewell) -> Self {
-        Self { process, farewell, over: false, control: control.clone(), sandbox: Some(sandbox) }
+        let hint = NetworkHint::of(&sandbox.row);
+        Self { process, farewell, over: false, control: control.clone(), sandbox: Some(sandbox), hint }
     }
 
     /// What it did next. The future may be dropped without loss.
     pub async fn next(&mut self) -> Result<ProcessEvent, ControlError> {
         let event = self.process.next().await;
-        self.over |= matches!(event, Ok(ProcessEvent::Exited(_)));
+        match &event {
+            Ok(ProcessEvent::Output { data, .. }) => self.hint.look(data),
+            Ok(ProcessEvent::Exited(_)) => self.over = true,
+            _ => {}
+        }
         Ok(event?)
+    }
+
+    /// What may help where it failed with this code for want of a network.
+    pub fn network_hint(&self, exit_code: i32) -> Option<String> {
+        self.hint.tell(exit_code)
     }
 
     /// The way to its standard input, once.

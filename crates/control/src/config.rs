@@ -6,6 +6,8 @@ use builder::BuilderSettings;
 use oci::{Allowed, Naming};
 use store::{NetworkMode, Quota};
 
+use crate::templates::SizeBounds;
+
 /// Settings of the services. `default()` gives the usual ones.
 #[derive(Debug, Clone)]
 pub struct ControlConfig {
@@ -15,6 +17,10 @@ pub struct ControlConfig {
     pub ttl_seconds_max: u64,
     /// Largest root disk a caller may ask for, in GiB.
     pub disk_gib_max: u64,
+    /// Most virtual CPUs a caller may ask for.
+    pub cpus_max: u32,
+    /// Most memory a caller may ask for, in MiB.
+    pub memory_mib_max: u32,
     /// What a sandbox reaches when its caller did not say.
     pub network_default: NetworkMode,
     /// What a tenant may have, unless its own limits say otherwise.
@@ -62,12 +68,29 @@ impl Default for BuildConfig {
     }
 }
 
+impl ControlConfig {
+    /// The largest sizes that callers may ask for.
+    pub(crate) fn size_bounds(&self) -> SizeBounds {
+        SizeBounds { vcpus_max: self.cpus_max, memory_mib_max: self.memory_mib_max }
+    }
+}
+
+/// Memory of this host in MiB; a little where it does not tell.
+fn host_memory_mib() -> u32 {
+    let told = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    u32::try_from(kib.unwrap_or(2 << 20) >> 10).unwrap_or(u32::MAX)
+}
+
 impl Default for ControlConfig {
     fn default() -> Self {
         Self {
             ttl_seconds_default: 3600,
             ttl_seconds_max: 30 * 24 * 3600,
             disk_gib_max: 64,
+            cpus_max: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            memory_mib_max: host_memory_mib() / 2,
             network_default: NetworkMode::None,
             quota: Quota {
                 sandboxes: 1000,

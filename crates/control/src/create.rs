@@ -23,6 +23,8 @@ use crate::control::{Control, random};
 use crate::error::{ControlError, Kind};
 use crate::names;
 use crate::operation::{operation, traced};
+use crate::sandboxes::stored_mode;
+use crate::templates::AskedSize;
 use crate::view::view;
 use crate::volumes::node_volumes;
 
@@ -33,6 +35,8 @@ const TEMPLATE_DEFAULT: &str = "base";
 struct Origin {
     snapshot: SnapshotId,
     template: String,
+    /// What the node knows the template by, where it is one.
+    key: Option<String>,
     cpus: u32,
     memory_mib: u32,
     /// The sandboxes it comes from.
@@ -55,11 +59,9 @@ impl Control {
         let ttl_seconds = self.ttl(request.ttl_seconds)?;
         let disk_bytes = self.disk_bytes(request.disk_gb)?;
         let volumes = self.attachments(caller, request.volumes.as_deref().unwrap_or_default()).await?;
-        let origin = self.origin(caller, &request).await?;
-        let network = request.network.map_or(self.config().network_default, |mode| match mode {
-            contract::sandbox::NetworkMode::None => NetworkMode::None,
-            contract::sandbox::NetworkMode::All => NetworkMode::All,
-        });
+        let size = AskedSize::parse(request.cpu, request.memory_mb)?;
+        let network = self.network_of(caller, request.network).await?;
+        let origin = self.origin(caller, &request, size).await?;
         let now = now_ms();
         let row = SandboxRow {
             id: SandboxId::from_random(random().map_err(ControlError::internal)?),
@@ -87,16 +89,19 @@ impl Control {
             boot_mode: "snapshot".to_owned(),
             timings: None,
         };
-        let mut outcome = self.make_traced(row.clone(), origin.snapshot, disk_bytes).await;
+        let mut outcome = self.make_traced(row.clone(), origin.snapshot.clone(), disk_bytes).await;
         let gone = matches!(&outcome, Err(error) if error.kind == Kind::NotFound);
-        if gone && row.from_snapshot.is_none() {
-            // Another template took the place of the one that was found.
-            let Origin { snapshot, template, cpus, memory_mib, .. } = self.origin(caller, &request).await?;
+        if gone && let Some(key) = &origin.key {
+            // Another template took the place of the one that was found, or a size of it that was not used for long has gone.
+            self.templates().forget(key);
+            let Origin { snapshot, template, cpus, memory_mib, .. } =
+                self.origin(caller, &request, size).await?;
             let row = SandboxRow { template, cpus, memory_mib, ..row };
             outcome = self.make_traced(row, snapshot, disk_bytes).await;
         }
-        if let Err(error) = &outcome {
-            self.measurements().create_failed(error.kind);
+        match &mut outcome {
+            Ok(sandbox) => sandbox.warnings = self.network_warnings(network),
+            Err(error) => self.measurements().create_failed(error.kind),
         }
         outcome
     }
@@ -126,23 +131,44 @@ impl Control {
         }
     }
 
-    async fn origin(&self, caller: &Caller, request: &CreateSandbox) -> Result<Origin, ControlError> {
+    /// What a new sandbox reaches: what its caller says, else its workspace, else the operator.
+    async fn network_of(
+        &self,
+        caller: &Caller,
+        asked: Option<contract::sandbox::NetworkMode>,
+    ) -> Result<NetworkMode, ControlError> {
+        if let Some(mode) = asked {
+            return Ok(stored_mode(mode));
+        }
+        let own = self.tenant(&caller.tenant).await?.network_default;
+        Ok(own.unwrap_or(self.config().network_default))
+    }
+
+    async fn origin(
+        &self,
+        caller: &Caller,
+        request: &CreateSandbox,
+        size: AskedSize,
+    ) -> Result<Origin, ControlError> {
         let Some(named) = request.from_snapshot.as_deref().filter(|named| !named.is_empty()) else {
             let name =
                 request.template.as_deref().filter(|name| !name.is_empty()).unwrap_or(TEMPLATE_DEFAULT);
-            let ready = self.ready_template(caller, name).await?;
+            let ready = self.ready_template(caller, name, size).await?;
             return Ok(Origin {
                 snapshot: ready.snapshot,
                 template: ready.name,
+                key: Some(ready.key),
                 cpus: ready.vcpus,
                 memory_mib: ready.memory_mib,
                 ancestors: Vec::new(),
             });
         };
         let row = self.snapshot_row(caller, named).await?;
+        size.check_snapshot(row.cpus, row.memory_mib)?;
         Ok(Origin {
             snapshot: row.id,
             template: row.template,
+            key: None,
             cpus: row.cpus,
             memory_mib: row.memory_mib,
             ancestors: row.ancestors,

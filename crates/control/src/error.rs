@@ -38,6 +38,8 @@ pub enum Kind {
     Upstream,
     /// Not now.
     Unavailable,
+    /// Not before a template is prepared.
+    Preparing,
     /// It took too long.
     Timeout,
     /// The host has no room.
@@ -61,6 +63,7 @@ impl Kind {
             Kind::Internal => "internal",
             Kind::Upstream => "upstream",
             Kind::Unavailable => "unavailable",
+            Kind::Preparing => "template_preparing",
             Kind::Timeout => "timeout",
             Kind::NoSpace => "no_space",
         }

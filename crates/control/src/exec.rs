@@ -14,6 +14,7 @@ use crate::attended::{Attended, Farewell};
 use crate::caller::Caller;
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
+use crate::network_hint::NetworkHint;
 use crate::operation::{operation, traced};
 use crate::partial::partial;
 
@@ -152,7 +153,11 @@ impl Control {
         if let Some(error) = exec_failure(&output.exit, timeout) {
             return Err(error.partial(partial(&stdout, &stderr, truncated)));
         }
+        let mut hint = NetworkHint::of(&sandbox.row);
+        hint.look(stdout.as_bytes());
+        hint.look(stderr.as_bytes());
         Ok(ExecAnswer {
+            hint: hint.tell(output.exit.status.shell_code()),
             stdout,
             stderr,
             exit_code: output.exit.status.shell_code(),

@@ -82,10 +82,7 @@ impl Control {
             names::env(&env)?;
             change.env = Some(env);
         }
-        change.network = patch.network.map(|mode| match mode {
-            contract::sandbox::NetworkMode::None => NetworkMode::None,
-            contract::sandbox::NetworkMode::All => NetworkMode::All,
-        });
+        change.network = patch.network.map(stored_mode);
         let network = change.network;
         if !self.store().change_sandbox(&row.id, change).await? {
             return Err(names::no_sandbox(id));
@@ -94,7 +91,20 @@ impl Control {
             self.apply_network(&row.id, mode).await?;
         }
         // By its id: it may have another name now.
-        self.sandbox(caller, row.id.as_str()).await
+        let mut sandbox = self.sandbox(caller, row.id.as_str()).await?;
+        sandbox.warnings = network.map(|mode| self.network_warnings(mode)).unwrap_or_default();
+        Ok(sandbox)
+    }
+
+    /// What a caller should know about the network that was asked for.
+    pub(crate) fn network_warnings(&self, mode: NetworkMode) -> Vec<String> {
+        match mode {
+            NetworkMode::All if !self.node().has_uplink() => vec![
+                "the network is open, but this server has no uplink, so the sandbox reaches nothing; its operator adds one with --uplink"
+                    .to_owned(),
+            ],
+            _ => Vec::new(),
+        }
     }
 
     /// Opens or closes a sandbox's network; one that sleeps gets it when it wakes.
@@ -138,6 +148,14 @@ fn append(list: &mut Vec<u8>, sandbox: &Sandbox) -> serde_json::Result<()> {
         list.push(b',');
     }
     serde_json::to_writer(list, sandbox)
+}
+
+/// What a request says, as it is kept.
+pub(crate) fn stored_mode(mode: contract::sandbox::NetworkMode) -> NetworkMode {
+    match mode {
+        contract::sandbox::NetworkMode::None => NetworkMode::None,
+        contract::sandbox::NetworkMode::All => NetworkMode::All,
+    }
 }
 
 pub(crate) fn policy(mode: NetworkMode) -> Policy {

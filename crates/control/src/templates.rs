@@ -1,9 +1,11 @@
 //! Templates: which there are, which are ready, and preparing those that are not, once.
 //!
 //! Those of the catalogue are everybody's; a tenant's own (`own`) come of builds. Both are prepared in the same way: the first use
-//! after an upgrade bakes them anew.
+//! after an upgrade bakes them anew. A template in another size (`size`) is prepared at its first use like any other, and kept.
 
 mod own;
+mod readiness;
+mod size;
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -11,30 +13,29 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use contract::error::Progress;
 use contract::template::{Template, TemplateSize};
-use domain::SnapshotId;
+use domain::{MachineShape, SnapshotId, TemplateName};
 use image::template::{TemplateSpec, catalogue};
-use node::{BakeProgress, BakeStage, Node, NodeError, Purpose, SnapshotInfo};
+use node::{BakeProgress, Node, NodeError, Purpose, SnapshotInfo, variant_base, variant_name};
 use store::{Scope, StoreError};
 use tokio::sync::watch;
 
 use crate::caller::Caller;
+use crate::clock::now_ms;
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
 use crate::names;
 
 pub(crate) use self::own::OwnTemplate;
+pub(crate) use self::readiness::describe;
+use self::readiness::{Preparing, Readiness};
+pub(crate) use self::size::{AskedSize, SizeBounds};
 
 /// When a caller should ask again for a template that is being prepared.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
-
-/// How far a template is.
-#[derive(Debug, Clone)]
-enum Readiness {
-    Preparing(String),
-    Ready(SnapshotId),
-    Failed(Arc<ControlError>),
-}
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// Templates and sizes of them whose state is remembered; beyond that those that are not being prepared are looked up again.
+const KNOWN_MAX: usize = 1024;
 
 /// The templates of this server.
 pub(crate) struct Templates {
@@ -64,9 +65,18 @@ struct Wanted {
     recipe: Recipe,
 }
 
+/// How far a template is, as callers see it.
+struct Status {
+    word: String,
+    progress: Option<String>,
+    detail: Option<Progress>,
+}
+
 /// A template that sandboxes can be made from.
 pub(crate) struct ReadyTemplate {
     pub(crate) name: String,
+    /// What the node knows it by.
+    pub(crate) key: String,
     pub(crate) snapshot: SnapshotId,
     pub(crate) vcpus: u32,
     pub(crate) memory_mib: u32,
@@ -81,6 +91,40 @@ impl Wanted {
             memory_mib: spec.memory_mib,
             recipe: Recipe::Catalogue(Box::new(spec.clone())),
         }
+    }
+
+    /// The same template in another size: baked and kept beside it.
+    fn sized(mut self, shape: MachineShape) -> Result<Self, ControlError> {
+        let base = TemplateName::parse(&self.key).map_err(ControlError::internal)?;
+        let name = variant_name(&base, shape).map_err(ControlError::internal)?;
+        self.key = name.to_string();
+        self.vcpus = u32::from(shape.vcpus());
+        self.memory_mib = shape.memory_mib();
+        match &mut self.recipe {
+            Recipe::Catalogue(spec) => {
+                spec.name.clone_from(&self.key);
+                spec.vcpus = self.vcpus;
+                spec.memory_mib = self.memory_mib;
+            }
+            Recipe::Own(own) => {
+                own.built.name = name;
+                own.built.shape = shape;
+            }
+        }
+        Ok(self)
+    }
+
+    /// What to tell a caller whose template could not be prepared.
+    fn not_prepared(&self, error: &ControlError) -> ControlError {
+        let of = match TemplateName::parse(&self.key) {
+            Ok(key) if variant_base(&key).is_some() => {
+                format!("{} with cpu {} and memory_mb {}", self.name, self.vcpus, self.memory_mib)
+            }
+            _ => self.name.clone(),
+        };
+        let message = format!("template {of} could not be prepared: {}", error.message);
+        let again = ControlError::new(Kind::Unavailable, message);
+        again.hint("the server's log tells why; asking again tries again")
     }
 
     async fn bake(
@@ -108,8 +152,18 @@ impl Templates {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forget(&self, key: &str) {
+    /// What is known of a template is looked up again at its next use.
+    pub(crate) fn forget(&self, key: &str) {
         self.lock().remove(key);
+        self.found().remove(key);
+    }
+
+    /// Forgets a template in all its sizes.
+    fn forget_with_variants(&self, key: &str) {
+        let is_of = |known: &str| {
+            known == key || TemplateName::parse(known).is_ok_and(|name| variant_base(&name) == Some(key))
+        };
+        self.lock().retain(|known, _| !is_of(known));
         self.found().remove(key);
     }
 
@@ -120,20 +174,24 @@ impl Templates {
     }
 
     /// How far a template is, and what is being done about it.
-    fn status(&self, key: &str) -> (String, Option<String>) {
+    fn status(&self, key: &str) -> Status {
         let known = self.lock().get(key).map(|known| known.borrow().clone());
-        let (status, progress) = match known {
-            Some(Readiness::Ready(_)) => ("ready", None),
-            Some(Readiness::Preparing(what)) => ("preparing", Some(what)),
-            Some(Readiness::Failed(error)) => ("not_prepared", Some(error.message.clone())),
-            None if self.found().contains(key) => ("ready", None),
-            None => ("not_prepared", None),
-        };
-        (status.to_owned(), progress)
+        let of = |word: &str| Status { word: word.to_owned(), progress: None, detail: None };
+        match known {
+            Some(Readiness::Ready(_)) => of("ready"),
+            Some(Readiness::Preparing(preparing)) => {
+                Status { detail: Some(preparing.view()), progress: Some(preparing.step), ..of("preparing") }
+            }
+            Some(Readiness::Failed(error)) => {
+                Status { progress: Some(error.message.clone()), ..of("not_prepared") }
+            }
+            None if self.found().contains(key) => of("ready"),
+            None => of("not_prepared"),
+        }
     }
 
     fn view(&self, spec: &TemplateSpec) -> Template {
-        let (status, progress) = self.status(&spec.name);
+        let Status { word: status, progress, detail: progress_detail } = self.status(&spec.name);
         Template {
             name: spec.name.clone(),
             rootfs_path: String::new(),
@@ -146,20 +204,11 @@ impl Templates {
             tools: spec.rootfs.installs(),
             status,
             progress,
+            progress_detail,
             digest: None,
             size_on_disk: None,
             meta: None,
         }
-    }
-}
-
-pub(crate) fn describe(stage: &BakeStage) -> String {
-    match stage {
-        BakeStage::Image(step) => format!("{}: {}", step.stage.name(), step.message),
-        BakeStage::Booting => "booting it for the first time".to_owned(),
-        BakeStage::Warming(command) => format!("warming it up: {command}"),
-        BakeStage::Saving => "saving it".to_owned(),
-        BakeStage::Ready => "ready".to_owned(),
     }
 }
 
@@ -263,10 +312,14 @@ impl Control {
             }
         }
         for key in prepared {
-            match own.contains(&key) {
-                true => drop(self.templates().found().insert(key)),
-                false if own::is_key(&key) => self.forget_machine_template_named(&key),
-                false => {}
+            let base = TemplateName::parse(&key).ok().and_then(|name| variant_base(&name).map(str::to_owned));
+            match (own.contains(&key), base) {
+                (true, _) => drop(self.templates().found().insert(key)),
+                // A size of a template: it stays as long as that does.
+                (false, Some(base)) if own.contains(&base) || self.is_in_catalogue(&base) => {}
+                (false, Some(_)) => self.forget_machine_template_named(&key),
+                (false, None) if own::is_key(&key) => self.forget_machine_template_named(&key),
+                (false, None) => {}
             }
         }
         self.recover_builds(&rows).await
@@ -280,12 +333,18 @@ impl Control {
         {
             return receiver.clone();
         }
-        let (sender, receiver) = watch::channel(Readiness::Preparing("waiting to begin".to_owned()));
+        if known.len() >= KNOWN_MAX {
+            known.retain(|_, receiver| matches!(&*receiver.borrow(), Readiness::Preparing(_)));
+        }
+        let (sender, receiver) = watch::channel(Readiness::Preparing(Preparing::begin()));
         known.insert(wanted.key.clone(), receiver.clone());
         let (control, wanted) = (self.clone(), wanted.clone());
         self.tasks().spawn(async move {
             let report = |progress: BakeProgress| {
-                sender.send_replace(Readiness::Preparing(describe(&progress.stage)));
+                sender.send_if_modified(|readiness| match readiness {
+                    Readiness::Preparing(preparing) => preparing.note(describe(&progress.stage), now_ms()),
+                    _ => false,
+                });
             };
             // A bake cut short by the end of the server leaves nothing and is begun again by the next one.
             let outcome = tokio::select! {
@@ -312,9 +371,14 @@ impl Control {
         &self,
         caller: &Caller,
         name: &str,
+        size: AskedSize,
     ) -> Result<ReadyTemplate, ControlError> {
         check_name(name)?;
-        let wanted = self.wanted(caller, name).await?.ok_or_else(|| self.unknown_template(name))?;
+        let mut wanted = self.wanted(caller, name).await?.ok_or_else(|| self.unknown_template(name))?;
+        if let Some(shape) = size.of_template(wanted.vcpus, wanted.memory_mib, self.config().size_bounds())? {
+            self.check_size_quota(caller, shape).await?;
+            wanted = wanted.sized(shape)?;
+        }
         let mut receiver = self.watch_template(&wanted);
         let decided = async {
             match receiver.wait_for(|readiness| !matches!(readiness, Readiness::Preparing(_))).await {
@@ -326,41 +390,53 @@ impl Control {
         match readiness {
             Some(Readiness::Ready(snapshot)) => Ok(ReadyTemplate {
                 name: wanted.name,
+                key: wanted.key,
                 snapshot,
                 vcpus: wanted.vcpus,
                 memory_mib: wanted.memory_mib,
             }),
-            Some(Readiness::Failed(error)) => {
-                let message = format!("template {} could not be prepared: {}", wanted.name, error.message);
-                let again = ControlError::new(Kind::Unavailable, message);
-                Err(again.hint("the server's log tells why; asking again tries again"))
-            }
+            Some(Readiness::Failed(error)) => Err(wanted.not_prepared(&error)),
             Some(Readiness::Preparing(_)) | None => {
-                let how_far = match &*receiver.borrow() {
-                    Readiness::Preparing(what) => what.clone(),
-                    _ => "almost done".to_owned(),
+                let progress = match &*receiver.borrow() {
+                    Readiness::Preparing(preparing) => preparing.view(),
+                    // It was done this moment.
+                    _ => Preparing::begin().view(),
                 };
                 let message = format!(
-                    "template {} is being prepared for its first use: {how_far}; try again",
-                    wanted.name
+                    "template {} is being prepared for its first use: {}",
+                    wanted.name, progress.step
                 );
-                let again = ControlError::new(Kind::Unavailable, message).retry_after(RETRY_AFTER);
-                Err(match wanted.recipe {
-                    Recipe::Own(_) => again,
-                    Recipe::Catalogue(spec) => again.hint(format!(
-                        "prepare templates ahead with `pandastack template bake {}`",
-                        spec.name
-                    )),
-                })
+                let hint =
+                    format!("prepare templates ahead with 'pandastack template prepare {}'", wanted.name);
+                let again = ControlError::new(Kind::Preparing, message).retry_after(RETRY_AFTER);
+                Err(again.progress(progress).hint(hint))
             }
         }
     }
 }
 
-/// What the snapshot of a template and the disk it was built on take. Blocks.
+impl Control {
+    /// A size that alone is more than a tenant may have is refused before anything is prepared for it.
+    async fn check_size_quota(&self, caller: &Caller, shape: MachineShape) -> Result<(), ControlError> {
+        let quota = self.quota(&caller.tenant).await?;
+        for (what, wanted, limit) in [
+            ("CPUs", u64::from(shape.vcpus()), quota.cpus),
+            ("MiB of memory", u64::from(shape.memory_mib()), quota.memory_mib),
+        ] {
+            if wanted > limit {
+                return Err(StoreError::Quota { what, limit }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the snapshots of a template, in all its sizes, and the disk it was built on take. Blocks.
 fn size_on_disk(node: &Node, key: &str, disk: Option<&Path>) -> Option<TemplateSize> {
     let of_template = |info: &SnapshotInfo| {
-        matches!(info.about.purpose, Purpose::Template { .. }) && info.about.template.as_str() == key
+        let name = &info.about.template;
+        matches!(info.about.purpose, Purpose::Template { .. })
+            && (name.as_str() == key || variant_base(name) == Some(key))
     };
     let snapshots = node.snapshots().into_iter().filter(of_template);
     let unique = snapshots.map(|info| info.unique_bytes).reduce(u64::saturating_add);

@@ -1,6 +1,6 @@
 //! Keys, and who is calling.
 
-use contract::identity::{CreateToken, CreatedToken, Me, Organisation, Token};
+use contract::identity::{CreateToken, CreatedToken, Me, Organisation, PatchMe, Token};
 use contract::time::rfc3339;
 use domain::TenantId;
 use store::{Scope, TenantRow, TokenRow};
@@ -11,6 +11,8 @@ use crate::clock::now_ms;
 use crate::control::{Control, random};
 use crate::error::ControlError;
 use crate::names;
+use crate::sandboxes::stored_mode;
+use crate::view::network_mode;
 
 /// `pds_` and eight characters: enough to tell keys apart, nothing to guess the rest from.
 const PREFIX_LENGTH: usize = 12;
@@ -82,8 +84,13 @@ impl Control {
     /// Adds a tenant. For operators; no API key can.
     pub async fn add_tenant(&self, name: &str) -> Result<TenantId, ControlError> {
         let id = TenantId::from_random(random().map_err(ControlError::internal)?);
-        let tenant =
-            TenantRow { id: id.clone(), name: names::label(name)?, quota: None, created_ms: now_ms() };
+        let tenant = TenantRow {
+            id: id.clone(),
+            name: names::label(name)?,
+            quota: None,
+            network_default: None,
+            created_ms: now_ms(),
+        };
         self.store().add_tenant(tenant).await?;
         Ok(id)
     }
@@ -103,6 +110,7 @@ impl Control {
     /// Who is calling.
     pub async fn me(&self, caller: &Caller) -> Result<Me, ControlError> {
         let organisation = self.organisation(caller).await?;
+        let network_default = self.tenant(&caller.tenant).await?.network_default.map(network_mode);
         Ok(Me {
             id: caller.tenant.to_string(),
             user_id: caller.tenant.to_string(),
@@ -114,7 +122,19 @@ impl Control {
             current_org: organisation,
             auth_method: "api_key".to_owned(),
             scope: scope_name(caller.scope).to_owned(),
+            network_default,
         })
+    }
+
+    /// Changes the caller's workspace.
+    pub async fn patch_me(&self, caller: &Caller, patch: PatchMe) -> Result<Me, ControlError> {
+        caller.require(Scope::Admin)?;
+        if let Some(mode) = patch.network_default
+            && !self.store().set_network_default(&caller.tenant, mode.map(stored_mode)).await?
+        {
+            return Err(ControlError::not_found("there is no such workspace"));
+        }
+        self.me(caller).await
     }
 
     /// The caller's workspace as an organisation.

@@ -90,6 +90,7 @@ pub(crate) fn view(node: &Node, mut row: SandboxRow) -> Sandbox {
         name: volume.name,
         read_only: volume.read_only,
         device: device(index),
+        mount: volume.mount,
     });
     Sandbox {
         volumes: volumes.collect(),
@@ -101,6 +102,7 @@ pub(crate) fn view(node: &Node, mut row: SandboxRow) -> Sandbox {
         template: row.template,
         cpu: row.cpus,
         memory_mb: row.memory_mib,
+        disk_gb: node.disk_bytes(&row.id).unwrap_or_default().div_ceil(1 << 30),
         status: status(row.standing, record.map(|record| record.phase)),
         guest_ip: addresses.as_ref().map(|addresses| addresses.ip.to_string()),
         mac: addresses.as_ref().map(|addresses| addresses.mac.to_string()),
@@ -116,5 +118,6 @@ pub(crate) fn view(node: &Node, mut row: SandboxRow) -> Sandbox {
         env_names: row.env.into_keys().collect(),
         failure: record.and_then(|record| record.died.clone()),
         unique_bytes: None,
+        warnings: Vec::new(),
     }
 }

@@ -11,10 +11,13 @@ use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::{Control, random};
 use crate::error::{ControlError, Kind};
+use crate::mount::{check_order, mount_path};
 use crate::names;
 
 const SIZE_MIB_DEFAULT: i64 = 256;
 const SIZE_MIB_MAX: i64 = 65_536;
+/// Sandboxes that an error names.
+const SANDBOXES_NAMED_MAX: usize = 10;
 
 /// Volumes of a sandbox as its node takes them.
 pub(crate) fn node_volumes(attached: &[VolumeAttachment]) -> Vec<node::VolumeAttachment> {
@@ -24,7 +27,11 @@ pub(crate) fn node_volumes(attached: &[VolumeAttachment]) -> Vec<node::VolumeAtt
     };
     attached
         .iter()
-        .map(|volume| node::VolumeAttachment { volume: volume.id.clone(), mode: mode(volume) })
+        .map(|volume| node::VolumeAttachment {
+            volume: volume.id.clone(),
+            mode: mode(volume),
+            mount: volume.mount.clone(),
+        })
         .collect()
 }
 
@@ -110,7 +117,8 @@ impl Control {
         Ok(view(&row, self.node().volumes().get(&row.id).ok().as_ref()))
     }
 
-    /// Grows a volume. A guest that has it sees the new size; growing the file system in it is the guest's to do.
+    /// Grows a volume. A guest that has it sees the new size, and so does a file system that the server mounted; growing any other is the
+    /// guest's to do.
     pub async fn patch_volume(
         &self,
         caller: &Caller,
@@ -149,12 +157,32 @@ impl Control {
         self.finish(async move {
             match control.node().volumes().delete(&row.id).await {
                 Ok(()) | Err(NodeError::NoVolume(_)) => {}
+                Err(error @ NodeError::VolumeInUse { .. }) => {
+                    return Err(control.still_attached(&row).because(error));
+                }
                 Err(error) => return Err(error.into()),
             }
             control.store().remove_volume(&row.id).await?;
             Ok(())
         })
         .await
+    }
+
+    /// Why a volume cannot be deleted, and what to do about it.
+    fn still_attached(&self, row: &VolumeRow) -> ControlError {
+        let info = self.node().volumes().get(&row.id).ok();
+        let sandboxes: Vec<_> = info
+            .iter()
+            .flat_map(|info| &info.attached_to)
+            .take(SANDBOXES_NAMED_MAX)
+            .map(|(sandbox, _)| sandbox.to_string())
+            .collect();
+        let (noun, them) =
+            if sandboxes.len() == 1 { ("sandbox", "that sandbox") } else { ("sandboxes", "those sandboxes") };
+        let message = format!("volume {} is attached to {noun} {}", row.name, sandboxes.join(", "));
+        ControlError::conflict(message).hint(format!(
+            "delete {them} first: a sandbox has its volumes until it is deleted, asleep or not"
+        ))
     }
 
     /// Volumes that a caller wants attached.
@@ -170,8 +198,11 @@ impl Control {
                 return Err(ControlError::invalid(format!("volume {} is named twice", row.name)));
             }
             let read_only = request.read_only.unwrap_or(false);
-            attached.push(VolumeAttachment { id: row.id, name: row.name, read_only });
+            let mount = request.mount.as_deref().filter(|mount| !mount.is_empty());
+            let mount = mount.map(mount_path).transpose()?;
+            attached.push(VolumeAttachment { id: row.id, name: row.name, read_only, mount });
         }
+        check_order(attached.iter().filter_map(|volume| volume.mount.as_deref()))?;
         Ok(attached)
     }
 
@@ -217,6 +248,9 @@ pub(crate) fn volume_error(error: &NodeError) -> Option<ControlError> {
         NodeError::VolumeChanged(_) => ControlError::conflict(
             "a volume that this snapshot's guest was reading was attached for writing since",
         ),
+        NodeError::NotMounted { place, said, .. } => {
+            ControlError::conflict(format!("the volume could not be mounted at {place}: {said}"))
+        }
         NodeError::TooManyVolumes { max, .. } => {
             ControlError::invalid(format!("a sandbox has at most {max} volumes"))
         }

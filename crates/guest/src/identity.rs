@@ -14,6 +14,7 @@ use guest_link::message::{Failure, Identity, IdentityConfirmed, IdentityStep, Ne
 
 pub(crate) use self::files::{note_places, prepare};
 use self::names::Origin;
+pub(crate) use self::names::change_resolver;
 use crate::kernel::{self, check, errno};
 
 /// Does every step or tells which one failed.

@@ -4,6 +4,7 @@ pub(crate) mod disks;
 pub(crate) mod metrics;
 pub(crate) mod ports;
 pub(crate) mod shutdown;
+pub(crate) mod volumes;
 
 use std::fs::{self, File};
 use std::io;

@@ -8,6 +8,7 @@ mod built;
 mod leave;
 mod settle;
 mod start;
+mod variant;
 mod warm;
 
 use std::fs::File;
@@ -34,6 +35,8 @@ use crate::snapshots::{self, Pin, Purpose};
 
 pub(crate) use boot_files::{BootFiles, boot_files, look_anew};
 pub use built::{BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand};
+pub(crate) use variant::BAKES_AT_ONCE;
+pub use variant::{variant_base, variant_name};
 
 /// A guest that booted while the host was very busy may have settled for a poor clock, and every sandbox made from it would tick
 /// for ever. Then it is booted again, this often.
@@ -139,9 +142,10 @@ pub(crate) async fn ensure_built(
     Bake { shared, name, shape: *shape, files: &files, disk, furnishing }.once(key, &stages).await
 }
 
-/// Forgets a template: its snapshots are gone for callers, and go with their last users.
+/// Forgets a template in all its sizes: its snapshots are gone for callers, and go with their last users.
 pub(crate) fn remove(shared: &Shared, name: &TemplateName) -> Result<(), NodeError> {
-    for snapshot in shared.snapshots.templates(name) {
+    let is_of = |other: &TemplateName| other == name || variant::is_variant_of(other, name);
+    for (snapshot, _) in shared.snapshots.template_uses(is_of) {
         shared.waiting.unwant(&snapshot);
         shared.snapshots.delete(&snapshot)?;
     }
@@ -174,6 +178,11 @@ impl Bake<'_> {
         if let Some(pin) = shared.snapshots.template(name, &key, shared.engine.fingerprint()) {
             return Ok(pin);
         }
+        let is_variant = variant_base(name).is_some();
+        let _turn = match is_variant {
+            true => Some(shared.variant_bakes.acquire().await.map_err(|_| NodeError::Closing)?),
+            false => None,
+        };
         let mut attempt = 1;
         let pin = loop {
             match self.run(key.clone(), stages).await {
@@ -181,11 +190,18 @@ impl Bake<'_> {
                 outcome => break outcome?,
             }
         };
-        let all = shared.snapshots.templates(name);
-        for outdated in all.into_iter().filter(|id| id != pin.id()) {
+        let outdated = shared.snapshots.template_uses(|other| other == name);
+        let outdated: Vec<_> = outdated.into_iter().filter(|(id, _)| id != pin.id()).collect();
+        let was_there = !outdated.is_empty();
+        for (outdated, _) in outdated {
             tracing::info!(template = %name, snapshot.id = %outdated, "template {name} was baked anew; its old snapshot goes");
             shared.waiting.unwant(&outdated);
             shared.snapshots.delete(&outdated)?;
+        }
+        match is_variant {
+            true => variant::remove_surplus(shared, name, pin.id())?,
+            false if was_there => variant::remove_outdated(shared, name)?,
+            false => {}
         }
         stages(BakeStage::Ready);
         Ok(pin)

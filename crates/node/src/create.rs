@@ -79,7 +79,11 @@ fn grown_disk(pin: &Pin, wanted: u64) -> Result<Option<u64>, NodeError> {
 /// The volumes that the guest of a snapshot was reading: it goes on reading them, so they must be as they were.
 fn inherited_volumes(shared: &Shared, pin: &Pin) -> Result<Vec<VolumeAttachment>, NodeError> {
     let inherit = |read: &VolumeRead| match shared.volumes.look(&read.volume)?.writers == read.writers {
-        true => Ok(VolumeAttachment { volume: read.volume.clone(), mode: AttachMode::ReadOnly }),
+        true => Ok(VolumeAttachment {
+            volume: read.volume.clone(),
+            mode: AttachMode::ReadOnly,
+            mount: read.mount.clone(),
+        }),
         false => Err(NodeError::VolumeChanged(read.volume.clone())),
     };
     pin.about().volumes.iter().map(inherit).collect()
@@ -92,7 +96,7 @@ async fn make_with_volumes(
     grown: Option<u64>,
     timings: &mut RestoreTimings,
 ) -> Result<Sandbox, NodeError> {
-    let about = pin.about().clone();
+    let inherited = pin.about().volumes.len();
     let (live, berth, pin) = settle_somewhere(shared, &record, pin, timings).await?;
     record.phase = Phase::Running;
     record.generation += 1;
@@ -103,6 +107,8 @@ async fn make_with_volumes(
             restore::grow_root(&live, &berth.directory, bytes, shared.config.guest_patience).await?;
         }
         restore::find_volumes(&live.link, &record.volumes, shared.config.guest_patience).await?;
+        // Those that the snapshot's guest was reading it has mounted already.
+        restore::mount_volumes(&live.link, &record.volumes, inherited, shared.config.guest_patience).await?;
         restore::open_network(shared, berth.slot, record.network).await?;
         record
             .write(&berth.directory, Durability::Unsynced)
@@ -113,9 +119,7 @@ async fn make_with_volumes(
         berth.remove(&shared.network).await;
         return Err(error);
     }
-    if waiting::is_worth_it(&about.purpose) {
-        shared.waiting.want(pin.id(), shared.config.machines_waiting);
-    }
+    waiting::want(shared, &pin);
     archive::keep_trace(shared, &pin, &live.vm);
     let running = Running::new(shared, live.vm, Some(live.link), berth, Some(pin));
     let sandbox = driver::spawn(shared, record, Some(running));

@@ -49,6 +49,16 @@ pub enum NodeError {
     /// A snapshot's guest read a volume that may hold something else by now.
     #[error("volume {0} may have been written since the snapshot was taken of a guest that read it")]
     VolumeChanged(VolumeId),
+    /// A guest could not mount a volume.
+    #[error("volume {volume} could not be mounted at {place}: {said}")]
+    NotMounted {
+        /// The volume.
+        volume: VolumeId,
+        /// Where.
+        place: String,
+        /// Why, in terms of the guest.
+        said: String,
+    },
     /// More volumes than one sandbox may have.
     #[error("a sandbox has at most {max} volumes, not {asked}")]
     TooManyVolumes {

@@ -38,7 +38,10 @@ mod waiting;
 mod workshop;
 
 pub use archive::ArchiveConfig;
-pub use bake::{BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand};
+pub use bake::{
+    BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand, variant_base,
+    variant_name,
+};
 pub use config::{MachinesWaiting, NodeConfig};
 pub use driver::{Sandbox, SandboxState};
 pub use error::{NodeError, OpenError};

@@ -9,7 +9,7 @@ use domain::{EngineFingerprint, SandboxId, SnapshotId, TemplateName};
 use image::ImageStore;
 use image::template::TemplateSpec;
 use machine::Engine;
-use network::{InstanceTag, Network, NetworkConfig, Policy};
+use network::{InstanceTag, Network, NetworkConfig, Policy, Uplink};
 use serde::Serialize;
 use storage::{DataDir, Durability, Pool, PoolConfig, VolumeStore};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -26,10 +26,11 @@ use crate::driver::Sandbox;
 use crate::error::{NodeError, OpenError};
 use crate::identity::random;
 use crate::meter::Total;
+use crate::name_servers::NameServers;
 use crate::paths::{BUILDS_STAGING, Paths, remove_directory};
 use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
-use crate::snapshots::{Purpose, SnapshotInfo, Snapshots};
+use crate::snapshots::{DISK, Purpose, SnapshotInfo, Snapshots};
 use crate::turns::Turns;
 use crate::volumes::{VolumeAttachment, VolumeClaims, Volumes};
 use crate::waiting::{self, Waiting};
@@ -105,6 +106,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Waiting,
     pub(crate) archive: Option<Archive>,
     pub(crate) bakes: Turns<TemplateName>,
+    /// Turns to bake a template in another size.
+    pub(crate) variant_bakes: Semaphore,
     pub(crate) boot_files: tokio::sync::Mutex<Option<BootFiles>>,
     /// What machines have counted.
     pub(crate) total: Arc<Total>,
@@ -176,9 +179,13 @@ impl Node {
     /// Takes the data directory, finds what an earlier process left there, and removes what nobody needs.
     /// `make_engine` is given a directory for the engine's own files.
     pub async fn open(
-        config: NodeConfig,
+        mut config: NodeConfig,
         make_engine: impl FnOnce(&Path) -> Result<Arc<dyn Engine>, EngineError>,
     ) -> Result<Self, OpenError> {
+        if config.uplink == Uplink::None && config.name_servers == NameServers::Host {
+            // They cannot be reached: without any, looking up a name fails at once instead of after many seconds.
+            config.name_servers = NameServers::These(Vec::new());
+        }
         let host = |action| move |source| OpenError::Host { action, source };
         std::fs::create_dir_all(&config.data_dir).map_err(host("make the data directory"))?;
         let lock = DataDir::lock(&config.data_dir)?;
@@ -227,6 +234,7 @@ impl Node {
             waiting: Waiting::default(),
             archive,
             bakes: Turns::default(),
+            variant_bakes: Semaphore::new(bake::BAKES_AT_ONCE),
             boot_files: tokio::sync::Mutex::default(),
             total: Arc::default(),
             tasks: TaskTracker::new(),
@@ -281,7 +289,7 @@ impl Node {
         report: &(dyn Fn(BakeProgress) + Send + Sync),
     ) -> Result<SnapshotId, NodeError> {
         let pin = bake::ensure(&self.shared, spec, report).await?;
-        self.shared.waiting.want(pin.id(), self.shared.config.machines_waiting);
+        waiting::want(&self.shared, &pin);
         Ok(pin.id().clone())
     }
 
@@ -296,7 +304,7 @@ impl Node {
         Ok(pin.id().clone())
     }
 
-    /// Forgets a template: no sandbox can be made from it any more, and its snapshot goes with its last user. One that is being
+    /// Forgets a template: no sandbox can be made from it any more, in any size, and its snapshots go with their last users. One that is being
     /// baked meanwhile is not.
     pub fn remove_template(&self, name: &TemplateName) -> Result<(), NodeError> {
         bake::remove(&self.shared, name)
@@ -428,6 +436,16 @@ impl Node {
     /// whenever a node opens.
     pub fn builds_directory(&self) -> PathBuf {
         self.shared.paths.builds()
+    }
+
+    /// Size of a sandbox's root disk.
+    pub fn disk_bytes(&self, id: &SandboxId) -> Option<u64> {
+        std::fs::metadata(self.shared.paths.sandbox(id).join(DISK)).ok().map(|about| about.len())
+    }
+
+    /// Whether guests with an open network reach anything.
+    pub fn has_uplink(&self) -> bool {
+        self.shared.config.uplink != Uplink::None
     }
 
     /// The network of this node's sandboxes.

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::SandboxId;
-use guest_link::client::{Link, Opening};
-use guest_link::message::{Identity, NetworkPast};
+use guest_link::GuestPath;
+use guest_link::client::{CallError, Link, Opening};
+use guest_link::message::{Failure, FileFailure, Identity, NetworkPast};
 use machine::{Engine, Exit, MemoryOrigin, Prepared, RestorePlan, Vm, VolumeDrive};
 use network::{Policy, Slot};
 use serde::Serialize;
@@ -235,6 +236,47 @@ pub(crate) async fn find_volumes(
     let silent = NodeError::GuestSilent { what: "find its volumes", seconds: patience.as_secs() };
     let found = tokio::time::timeout(patience, link.find_volumes(&read_only)).await.map_err(|_| silent)?;
     found.map_err(NodeError::guest("find its volumes"))
+}
+
+/// Makes a guest mount the volumes that were found and shall be mounted, but for the first `mounted` of them.
+pub(crate) async fn mount_volumes(
+    link: &Link,
+    volumes: &[VolumeAttachment],
+    mounted: usize,
+    patience: Duration,
+) -> Result<(), NodeError> {
+    for (slot, attachment) in (0u8..).zip(volumes).skip(mounted) {
+        let Some(place) = &attachment.mount else { continue };
+        let read_only = attachment.mode == AttachMode::ReadOnly;
+        let not_mounted = |said: String| NodeError::NotMounted {
+            volume: attachment.volume.clone(),
+            place: place.clone(),
+            said,
+        };
+        let path = GuestPath::try_from(place.as_str()).map_err(|error| not_mounted(error.to_string()))?;
+        let silent = NodeError::GuestSilent { what: "mount a volume", seconds: patience.as_secs() };
+        let asked = link.mount_volume(slot, path, read_only);
+        match tokio::time::timeout(patience, asked).await.map_err(|_| silent)? {
+            Ok(()) => {}
+            Err(CallError::Guest(failure)) => return Err(not_mounted(mount_failure(&failure, read_only))),
+            Err(error) => return Err(NodeError::guest("mount a volume")(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Why a volume could not be mounted, for the caller.
+fn mount_failure(failure: &Failure, read_only: bool) -> String {
+    match failure {
+        Failure::File(FileFailure::ReadOnly) if read_only => {
+            "it was not unmounted cleanly; attach it for writing once, so that its journal is written back".to_owned()
+        }
+        Failure::File(FileFailure::Other { .. }) => {
+            format!("it holds no ext4 file system that can be mounted: {failure}")
+        }
+        Failure::Malformed => "the guest of this snapshot is too old to mount volumes; leave `mount` out and mount it with a command".to_owned(),
+        failure => failure.to_string(),
+    }
 }
 
 /// Connects a guest that has confirmed who it is, where its policy says so. A new network is closed.

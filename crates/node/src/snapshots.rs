@@ -45,6 +45,15 @@ pub(crate) const LANDED_STAMP: &str = "landed.json";
 /// Beside the manifest, not part of it: that the snapshot was deleted.
 const DELETED: &str = "deleted";
 
+/// How a template's snapshot is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TemplateUse {
+    /// Machines that map it, and those that wait for a guest.
+    pub(crate) users: usize,
+    /// Milliseconds of Unix time when one last began to.
+    pub(crate) used_unix_ms: u64,
+}
+
 /// At least one of the two is there.
 #[derive(Debug)]
 struct Entry {
@@ -349,9 +358,18 @@ impl Snapshots {
         self.pin(&id).ok()
     }
 
-    /// All bakes of this template.
-    pub(crate) fn templates(&self, name: &TemplateName) -> Vec<SnapshotId> {
-        self.find(|about| matches!(about.purpose, Purpose::Template { .. }) && about.template == *name)
+    /// Bakes of the templates whose name is like this, and how they are used.
+    pub(crate) fn template_uses(
+        &self,
+        wanted: impl Fn(&TemplateName) -> bool,
+    ) -> Vec<(SnapshotId, TemplateUse)> {
+        let is_wanted =
+            |about: &About| matches!(about.purpose, Purpose::Template { .. }) && wanted(&about.template);
+        let entries = self.lock();
+        let found =
+            entries.iter().filter(|(_, entry)| !entry.condemned && entry.about().is_some_and(&is_wanted));
+        let of = |entry: &Entry| TemplateUse { users: entry.users, used_unix_ms: entry.used_unix_ms };
+        found.map(|(id, entry)| (id.clone(), of(entry))).collect()
     }
 
     /// Snapshots that are not deleted and are like this.

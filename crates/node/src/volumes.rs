@@ -20,13 +20,16 @@ pub const VOLUME_MIB_MIN: u64 = 16;
 /// Largest volume: what ext4 holds with blocks of 4 KiB.
 pub const VOLUME_MIB_MAX: u64 = 16 << 20;
 
-/// A volume for a sandbox. The guest finds its volumes in the order given, as `/dev/vdb`, `/dev/vdc` and on; it mounts them itself.
+/// A volume for a sandbox. The guest finds its volumes in the order given, as `/dev/vdb`, `/dev/vdc` and on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeAttachment {
     /// The volume.
     pub volume: VolumeId,
     /// What the sandbox may do with it.
     pub mode: AttachMode,
+    /// Where it is mounted, an absolute path, whenever the guest boots or is new; mounting it is left to the guest where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// What a sandbox may do with a volume.
@@ -46,6 +49,9 @@ pub struct VolumeRead {
     pub volume: VolumeId,
     /// How often it had been given away for writing by then; a different number means that it may hold something else now.
     pub writers: u64,
+    /// Where it is mounted whenever its guest boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// A volume as callers see it.
@@ -79,7 +85,7 @@ impl Volumes<'_> {
     }
 
     /// Makes a volume larger. A guest that writes it sees that at once, or when it runs again; one that only reads it may not.
-    /// The file system in it is the guest's to grow (`resize2fs /dev/vdb`).
+    /// So does the file system in it where this node mounted it; else that is the guest's to grow (`resize2fs /dev/vdb`).
     pub async fn grow(&self, id: &VolumeId, size_mib: u64) -> Result<VolumeInfo, NodeError> {
         let bytes = bytes(size_mib)?;
         let (shared, volume) = (Arc::clone(self.shared), id.clone());

@@ -16,11 +16,11 @@ use tokio::sync::Notify;
 
 use self::demand::Demand;
 use crate::archive;
-use crate::bake::random_name;
+use crate::bake::{random_name, variant_base};
 use crate::config::MachinesWaiting;
 use crate::node::Shared;
 use crate::restore::{ReadyMachine, make_ready};
-use crate::snapshots::Purpose;
+use crate::snapshots::{Pin, Purpose};
 
 /// Rest after a failure to make one ready, so that a host in trouble is not kept busy by it.
 const FAILURE_REST: Duration = Duration::from_secs(5);
@@ -41,6 +41,8 @@ pub(crate) struct Waiting {
 struct Shelf {
     ready: VecDeque<ReadyMachine>,
     demand: Demand,
+    /// How many are ready even when none was asked for lately.
+    least: usize,
 }
 
 impl Waiting {
@@ -70,13 +72,11 @@ impl Waiting {
         taken
     }
 
-    /// From now on machines are kept ready for this snapshot.
-    pub(crate) fn want(&self, id: &SnapshotId, bounds: MachinesWaiting) {
-        if bounds.least > 0 {
-            let new = || Shelf { ready: VecDeque::new(), demand: Demand::new(bounds.least) };
-            self.lock().entry(id.clone()).or_insert_with(new);
-            self.changed.notify_one();
-        }
+    /// From now on machines are kept ready for this snapshot, at least so many.
+    fn want(&self, id: &SnapshotId, least: usize) {
+        let new = || Shelf { ready: VecDeque::new(), demand: Demand::new(least), least };
+        self.lock().entry(id.clone()).or_insert_with(new);
+        self.changed.notify_one();
     }
 
     /// No restore is under way any more, or fewer are.
@@ -96,10 +96,10 @@ impl Waiting {
     }
 
     /// A period is over: those that are no longer worth keeping go.
-    fn look(&self, bounds: MachinesWaiting) {
+    fn look(&self) {
         let mut surplus = Vec::new();
         for shelf in self.lock().values_mut() {
-            shelf.demand.period_over(bounds.least, shelf.ready.len());
+            shelf.demand.period_over(shelf.least, shelf.ready.len());
             while shelf.ready.len() > shelf.demand.wanted() {
                 surplus.extend(shelf.ready.pop_back());
             }
@@ -144,7 +144,7 @@ pub(crate) async fn keep_ready(shared: Arc<Shared>) {
         tokio::select! {
             () = closing.cancelled() => break,
             () = shared.waiting.changed.notified() => {}
-            _ = period.tick() => shared.waiting.look(shared.config.machines_waiting),
+            _ = period.tick() => shared.waiting.look(),
         }
         remove(&shared, shared.waiting.take_spent()).await;
         while !closing.is_cancelled() && shared.restores_idle() {
@@ -197,7 +197,13 @@ async fn make_one(shared: &Arc<Shared>, id: &SnapshotId) -> bool {
     }
 }
 
-/// Only templates are worth waiting for: other snapshots are restored once or a few times.
-pub(crate) fn is_worth_it(purpose: &Purpose) -> bool {
-    matches!(purpose, Purpose::Template { .. })
+/// From now on machines are kept ready for this snapshot, if that is worth it. Only templates are worth waiting for: other snapshots are
+/// restored once or a few times. Of a template in another size so many are kept as were asked for lately, which may be none.
+pub(crate) fn want(shared: &Shared, pin: &Pin) {
+    let bounds = shared.config.machines_waiting;
+    if bounds.least == 0 || !matches!(pin.about().purpose, Purpose::Template { .. }) {
+        return;
+    }
+    let least = if variant_base(&pin.about().template).is_some() { 0 } else { bounds.least };
+    shared.waiting.want(pin.id(), least);
 }

@@ -183,7 +183,13 @@ pub(crate) struct ServeSettings {
     /// Largest root disk a caller may ask for, in GiB [default: 64].
     #[arg(long, env = "PANDASTACK_MAX_DISK_GIB")]
     pub(crate) max_disk_gib: Option<u64>,
-    /// What a sandbox reaches when its caller did not say [default: none].
+    /// Most virtual CPUs a caller may ask for [default: the cores of this host].
+    #[arg(long, env = "PANDASTACK_MAX_CPU")]
+    pub(crate) max_cpu: Option<u32>,
+    /// Most memory a caller may ask for, in MiB [default: half of this host's].
+    #[arg(long, env = "PANDASTACK_MAX_MEMORY_MIB")]
+    pub(crate) max_memory_mib: Option<u32>,
+    /// What a sandbox reaches when neither its caller nor its workspace says [default: none].
     #[arg(long, env = "PANDASTACK_NETWORK_DEFAULT", value_enum)]
     pub(crate) network_default: Option<NetworkSetting>,
     /// Sandboxes a tenant may have, sleeping ones included [default: 1000].

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json as Out};
 use contract::event::Audit;
-use contract::identity::{CreateToken, CreatedToken, Me, Organisation, Token};
+use contract::identity::{CreateToken, CreatedToken, Me, Organisation, PatchMe, Token};
 use control::{Caller, Control, ControlError};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -17,7 +17,7 @@ use crate::extract::{Path, Query};
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
-        .routes(routes!(me))
+        .routes(routes!(me, patch_me))
         .routes(routes!(tokens, create_token))
         .routes(routes!(revoke_token))
         .routes(routes!(organisations))
@@ -29,6 +29,16 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 #[utoipa::path(get, path = "/v1/me", tag = "identity", responses((status = 200, body = Me)))]
 async fn me(State(control): State<Control>, Extension(caller): Extension<Caller>) -> Answer<Out<Me>> {
     Ok(Out(control.me(&caller).await?))
+}
+
+/// Changes the workspace. Needs an admin key.
+#[utoipa::path(patch, path = "/v1/me", tag = "identity", request_body = PatchMe, responses((status = 200, body = Me)))]
+async fn patch_me(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Json(patch): Json<PatchMe>,
+) -> Answer<Out<Me>> {
+    Ok(Out(control.patch_me(&caller, patch).await?))
 }
 
 /// Keys of the workspace, without the keys.

@@ -34,6 +34,9 @@ pub trait Store: Send + Sync + 'static {
     async fn tenants(&self) -> Result<Vec<TenantRow>, StoreError>;
     /// One tenant.
     async fn tenant(&self, id: &TenantId) -> Result<Option<TenantRow>, StoreError>;
+    /// Changes what a tenant's sandboxes reach when their caller does not say; `false` when there is no such tenant.
+    async fn set_network_default(&self, id: &TenantId, mode: Option<NetworkMode>)
+    -> Result<bool, StoreError>;
 
     /// Adds a token. [`StoreError::Exists`] when its prefix or hash is taken.
     async fn add_token(&self, token: TokenRow) -> Result<(), StoreError>;

@@ -18,6 +18,8 @@ pub struct TenantRow {
     pub name: String,
     /// What it may have; the server's own limits where absent.
     pub quota: Option<Quota>,
+    /// What its sandboxes reach when their caller does not say; the server's own default where absent.
+    pub network_default: Option<NetworkMode>,
     /// When it was made.
     pub created_ms: i64,
 }
@@ -121,6 +123,9 @@ pub struct VolumeAttachment {
     pub name: String,
     /// Whether the guest may not write to it.
     pub read_only: bool,
+    /// Where the guest mounts it, if it shall.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// A sandbox that somebody asked for.

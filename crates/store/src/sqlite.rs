@@ -37,9 +37,9 @@ use rusqlite::Connection;
 use self::job::Durability::{Power, Process};
 use self::lane::Lane;
 use crate::{
-    AuditRow, BuildChange, BuildRow, EventRow, PreviewKey, Published, Quota, ReplRow, SandboxChange,
-    SandboxRow, SandboxVisitor, SnapshotRow, Standing, Store, StoreError, TemplateRow, TenantRow, TokenRow,
-    VolumeRow,
+    AuditRow, BuildChange, BuildRow, EventRow, NetworkMode, PreviewKey, Published, Quota, ReplRow,
+    SandboxChange, SandboxRow, SandboxVisitor, SnapshotRow, Standing, Store, StoreError, TemplateRow,
+    TenantRow, TokenRow, VolumeRow,
 };
 
 /// The store in one SQLite file.
@@ -85,6 +85,15 @@ impl Store for SqliteStore {
     async fn tenant(&self, id: &TenantId) -> Result<Option<TenantRow>, StoreError> {
         let id = id.clone();
         self.read(move |db| tenants::tenant(db, &id)).await
+    }
+
+    async fn set_network_default(
+        &self,
+        id: &TenantId,
+        mode: Option<NetworkMode>,
+    ) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.writer.ask(Power, move |db| tenants::set_network_default(db, &id, mode)).await
     }
 
     async fn add_token(&self, token: TokenRow) -> Result<(), StoreError> {

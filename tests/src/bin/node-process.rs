@@ -108,7 +108,7 @@ async fn create(node: &Node, template: SnapshotId, with_volume: bool) -> Result<
             Err(error) => bail!("make a volume: {error:?}"),
         }
         if node.volumes().get(&volume)?.attached_to.is_empty() {
-            request.volumes.push(VolumeAttachment { volume, mode: AttachMode::ReadWrite });
+            request.volumes.push(VolumeAttachment { volume, mode: AttachMode::ReadWrite, mount: None });
             mark = "mount /dev/vdb /mnt && echo $(hostname) > /mnt/mine".to_owned();
         }
     }

@@ -10,10 +10,12 @@ mod hostile;
 mod keys;
 mod lifecycle;
 mod limits;
+mod networks;
 mod observation;
 mod ports;
 mod processes;
 mod secrets;
+mod sizes;
 mod snapshots;
 mod volumes;
 

@@ -36,7 +36,9 @@ fn a_volume_outlives_the_sandboxes_that_use_it() -> Result<()> {
         );
         let attached = api.get("/v1/volumes/data").await?.expect(200)?.json()?;
         ensure!(attached["attached_to"] == json!([writer]), "{attached}");
-        api.delete("/v1/volumes/data").await?.failure(409)?;
+        let refused = api.delete("/v1/volumes/data").await?;
+        ensure!(refused.failure(409)?.contains(&writer), "{}", refused.text());
+        ensure!(refused.json()?["hint"].as_str().is_some_and(|hint| hint.contains("delete that sandbox")));
         let twice = json!({ "template": "minimal", "volumes": [{ "name": "data", "read_only": true }] });
         api.post("/v1/sandboxes", twice).await?.failure(409)?;
         api.post_nothing(&at(&writer, "/snapshots")).await?.failure(409)?;
@@ -55,6 +57,16 @@ fn a_volume_outlives_the_sandboxes_that_use_it() -> Result<()> {
         for id in [one, other] {
             api.remove(&id).await?;
         }
+        for wrong in ["mnt", "/", "/proc/x", "/a/../b"] {
+            let request = json!({ "template": "minimal", "volumes": [{ "name": "data", "mount": wrong }] });
+            api.post("/v1/sandboxes", request).await?.failure(400)?;
+        }
+        let mounted = json!([{ "name": "data", "read_only": true, "mount": "/srv/data" }]);
+        let reader = api.create_with(json!({ "volumes": mounted })).await?;
+        ensure!(api.shell(&reader, "cat /srv/data/file").await? == "kept");
+        let object = api.get(&at(&reader, "")).await?.json()?;
+        ensure!(object["volumes"][0]["mount"] == "/srv/data", "{object}");
+        api.remove(&reader).await?;
         let missing = json!({ "template": "minimal", "volumes": [{ "name": "nonesuch" }] });
         api.post("/v1/sandboxes", missing).await?.failure(404)?;
         let double = json!({ "template": "minimal", "volumes": [{ "name": "data" }, { "name": "data" }] });

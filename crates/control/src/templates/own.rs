@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use store::TemplateRow;
 use tokio::sync::watch;
 
-use super::{Readiness, Recipe, Wanted};
+use super::{Readiness, Recipe, Status, Wanted};
 use crate::control::Control;
 use crate::error::ControlError;
 
@@ -87,7 +87,8 @@ impl Control {
     }
 
     pub(super) fn own_view(&self, row: &TemplateRow) -> Template {
-        let (status, progress) = self.templates().status(&key(&row.build));
+        let Status { word: status, progress, detail: progress_detail } =
+            self.templates().status(&key(&row.build));
         Template {
             name: row.name.clone(),
             rootfs_path: String::new(),
@@ -100,6 +101,7 @@ impl Control {
             tools: Vec::new(),
             status,
             progress,
+            progress_detail,
             digest: Some(row.digest.clone()),
             size_on_disk: None,
             meta: Some(TemplateMeta {
@@ -133,7 +135,7 @@ impl Control {
     }
 
     pub(super) fn forget_machine_template_named(&self, key: &str) {
-        self.templates().forget(key);
+        self.templates().forget_with_variants(key);
         let Ok(name) = TemplateName::parse(key) else { return };
         if let Err(error) = self.node().remove_template(&name) {
             tracing::warn!(%error, template = key, "a template that is gone was not forgotten");

@@ -1,6 +1,9 @@
 //! The machine as a whole, from the host's side.
 
+use std::net::Ipv4Addr;
+
 use super::{CallError, Link, LinkError};
+use crate::GuestPath;
 use crate::message::{Event, ListeningPort, Metrics, Request, Response, SystemRequest};
 
 /// More ports than there are: each may be bound on two families.
@@ -61,6 +64,21 @@ impl Link {
     /// Makes the guest's root file system fill its disk, which has been told to be this large.
     pub async fn grow_root(&self, bytes: u64) -> Result<(), CallError> {
         self.perform(&Request::System(SystemRequest::GrowRoot { bytes })).await
+    }
+
+    /// Mounts a volume that was found, counted from 0, at a directory, which is made if it is missing.
+    pub async fn mount_volume(&self, slot: u8, place: GuestPath, read_only: bool) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::MountVolume { slot, place, read_only })).await
+    }
+
+    /// Makes the file system on a volume fill its disk, which has been told to be this large, if it is mounted.
+    pub async fn grow_volume(&self, slot: u8, bytes: u64) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::GrowVolume { slot, bytes })).await
+    }
+
+    /// Says whom to ask for names from now on, unless others than `before` were chosen in the guest.
+    pub async fn set_resolver(&self, servers: Vec<Ipv4Addr>, before: Vec<Ipv4Addr>) -> Result<(), CallError> {
+        self.perform(&Request::System(SystemRequest::SetResolver { servers, before })).await
     }
 
     /// Flushes the file systems on volumes and lets nobody write them any more: as if they were unmounted, whoever uses them. For

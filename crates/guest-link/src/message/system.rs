@@ -1,8 +1,10 @@
 //! The machine as a whole.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
+
+use crate::path::GuestPath;
 
 /// What to ask of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,29 @@ pub enum SystemRequest {
     FindVolumesInModes {
         /// For each volume whether it is read-only.
         read_only: Vec<bool>,
+    },
+    /// Mount a volume that was found at a directory, which is made if it is missing → `Response::Done`.
+    MountVolume {
+        /// Which one, counted from 0.
+        slot: u8,
+        /// Where.
+        place: GuestPath,
+        /// Whether it may not be written.
+        read_only: bool,
+    },
+    /// Wait until a volume has this size and let the file system on it fill it, if it is mounted → `Response::Done`.
+    GrowVolume {
+        /// Which one, counted from 0.
+        slot: u8,
+        /// How large, at least.
+        bytes: u64,
+    },
+    /// Ask these servers for names from now on, unless others than `before` were chosen in the guest → `Response::Done`.
+    SetResolver {
+        /// Whom to ask; nobody where the network is closed.
+        servers: Vec<Ipv4Addr>,
+        /// Whom it may have been told to ask before.
+        before: Vec<Ipv4Addr>,
     },
 }
 

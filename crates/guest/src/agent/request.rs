@@ -12,7 +12,7 @@ use super::stream::{FileWork, Work};
 use crate::connection::Connection;
 use crate::file::{self, Plan};
 use crate::process::{Attached, Progress, defaults, spawn, terminal};
-use crate::system::{self, disks, metrics, ports};
+use crate::system::{self, disks, metrics, ports, volumes};
 use crate::{identity, kernel};
 
 /// Streams that may follow one process.
@@ -236,7 +236,27 @@ impl Agent {
             SystemRequest::GrowRoot { bytes } => {
                 let bytes = *bytes;
                 self.submit_answer(id, move || {
-                    (Vec::new(), disks::grow_root(bytes).map(|()| Response::Done).map_err(failed))
+                    (Vec::new(), volumes::grow_root(bytes).map(|()| Response::Done).map_err(failed))
+                });
+            }
+            SystemRequest::MountVolume { slot, place, read_only } => {
+                let (slot, place, read_only) = (*slot, place.clone(), *read_only);
+                self.submit_answer(id, move || {
+                    let mounted = volumes::mount(slot, file::as_path(&place), read_only);
+                    (Vec::new(), mounted.map(|()| Response::Done).map_err(failed))
+                });
+            }
+            SystemRequest::GrowVolume { slot, bytes } => {
+                let (slot, bytes) = (*slot, *bytes);
+                self.submit_answer(id, move || {
+                    (Vec::new(), volumes::grow(slot, bytes).map(|()| Response::Done).map_err(failed))
+                });
+            }
+            SystemRequest::SetResolver { servers, before } => {
+                let (servers, before) = (servers.clone(), before.clone());
+                self.submit_answer(id, move || {
+                    let changed = identity::change_resolver(&servers, &before);
+                    (Vec::new(), changed.map(|()| Response::Done).map_err(failed))
                 });
             }
             SystemRequest::SealVolumes => self.submit_answer(id, move || {

@@ -120,7 +120,31 @@ pub(super) fn set_resolver(servers: &[Ipv4Addr]) -> io::Result<()> {
     if fs::read_to_string(path).is_ok_and(decided) {
         return Ok(());
     }
+    write_resolver(path, servers)
+}
+
+/// The network was opened or closed: says whom to ask for names from now on, unless the file is the user's. Where there is nobody to ask, a
+/// name that is looked up is not found at once, instead of after many seconds of waiting for a server that cannot be reached.
+pub(crate) fn change_resolver(servers: &[Ipv4Addr], before: &[Ipv4Addr]) -> io::Result<()> {
+    let path = Path::new("/etc/resolv.conf");
+    let found = fs::read_to_string(path).unwrap_or_default();
+    match is_ours(&found, before) {
+        true => write_resolver(path, servers),
+        false => Ok(()),
+    }
+}
+
+/// Whether a resolver's file names nobody, or those that were told before.
+fn is_ours(text: &str, before: &[Ipv4Addr]) -> bool {
+    let named = text.lines().filter(|line| line.trim_start().starts_with("nameserver"));
+    named.clone().next().is_none() || named.eq(before.iter().map(|server| format!("nameserver {server}")))
+}
+
+fn write_resolver(path: &Path, servers: &[Ipv4Addr]) -> io::Result<()> {
     let mut text = String::new();
+    if servers.is_empty() {
+        text.push_str("# The network is closed: there is nobody to ask.\n");
+    }
     for server in servers {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "nameserver {server}");
@@ -214,6 +238,16 @@ mod tests {
         check("127.0.1.1 me me.lan\n", None);
         check("127.0.1.10 me\n", None);
         check("", None);
+    }
+
+    #[test]
+    fn a_users_own_name_servers_are_left_alone() {
+        let told = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+        assert!(is_ours("# nothing\n", &told));
+        assert!(is_ours("nameserver 192.0.2.1\nnameserver 192.0.2.2\n", &told));
+        assert!(!is_ours("nameserver 192.0.2.1\n", &told));
+        assert!(!is_ours("nameserver 10.0.0.1\n", &told));
+        assert!(!is_ours("  nameserver 10.0.0.1\n", &[]));
     }
 
     #[test]

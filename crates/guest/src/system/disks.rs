@@ -12,7 +12,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use crate::kernel::check;
 
@@ -20,13 +19,6 @@ use crate::kernel::check;
 const BUS: &str = "/sys/bus/virtio/devices";
 /// The driver of virtual disks.
 const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_blk";
-/// How large the root disk is, in sectors of 512 bytes.
-const ROOT_SIZE: &str = "/sys/block/vda/size";
-/// `EXT4_IOC_RESIZE_FS`.
-const EXT4_RESIZE: libc::c_ulong = 0x4008_6610;
-/// How long a disk may take to tell that it has grown.
-const GROWN_PATIENCE: Duration = Duration::from_secs(10);
-const GROWN_POLL: Duration = Duration::from_millis(2);
 const FIFREEZE: libc::c_ulong = 0xc004_5877;
 /// What the bus says about a disk.
 const DISK_KIND: &str = "0x0002";
@@ -109,33 +101,13 @@ pub(crate) fn seal() -> io::Result<()> {
     outcome
 }
 
-/// Waits until the root disk has grown to this size, then lets its file system fill it.
-pub(crate) fn grow_root(bytes: u64) -> io::Result<()> {
-    let begun = Instant::now();
-    while root_bytes()? < bytes {
-        if begun.elapsed() > GROWN_PATIENCE {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        // The device tells the kernel in its own time, and nobody tells us.
-        std::thread::sleep(GROWN_POLL);
-    }
-    let root = File::open("/")?;
-    // SAFETY: all zeroes is a valid `statfs`.
-    let mut system: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes one `statfs`.
-    check(unsafe { libc::fstatfs(root.as_raw_fd(), &raw mut system) })?;
-    let block =
-        u64::try_from(system.f_bsize).ok().filter(|size| *size > 0).ok_or(io::ErrorKind::InvalidData)?;
-    let blocks = bytes / block;
-    // SAFETY: `EXT4_IOC_RESIZE_FS` reads one number.
-    check(unsafe { libc::ioctl(root.as_raw_fd(), EXT4_RESIZE, &raw const blocks) })?;
-    Ok(())
-}
-
-fn root_bytes() -> io::Result<u64> {
-    let sectors = fs::read_to_string(ROOT_SIZE)?;
-    let sectors: u64 = sectors.trim_end().parse().map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(sectors * 512)
+/// Where a disk is mounted: the first of its places.
+pub(super) fn mounted_at(disk: &str) -> io::Result<Option<PathBuf>> {
+    let number = fs::read_to_string(Path::new("/sys/block").join(disk).join("dev"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let places = mounts.lines().filter_map(volume_mount);
+    let place = places.into_iter().find(|(device, _)| *device == number.trim_end());
+    Ok(place.map(|(_, place)| place))
 }
 
 fn freeze(place: &Path) -> io::Result<()> {

@@ -82,8 +82,27 @@ pub(super) fn clean_up(folder: &Path) -> io::Result<()> {
 #[derive(Debug, Default)]
 struct Stages {
     range: (f32, f32),
+    /// How many packages there are to install, where that is known.
     packages: u32,
     done: u32,
+    /// How often each verb was seen since the stage began.
+    counts: [u32; VERBS.len()],
+    /// Which client's lines follow.
+    client: Option<Client>,
+}
+
+/// What happens to packages, by what dpkg and apt say, and how it is told.
+const VERBS: [(&str, &str); 3] = [
+    ("Get:", "downloading packages"),
+    ("Unpacking ", "unpacking packages"),
+    ("Setting up ", "installing packages"),
+];
+
+/// Clients of other registries, that say how far they are in ways of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    Pip(&'static str),
+    Npm,
 }
 
 impl Stages {
@@ -112,8 +131,16 @@ impl Stages {
             } else {
                 return None;
             };
+            self.client = match message {
+                "installing npm packages" => Some(Client::Npm),
+                "installing Node.js" | "installing Go" | "installing Python packages" => {
+                    Some(Client::Pip(message))
+                }
+                _ => None,
+            };
             self.range = range;
             self.done = 0;
+            self.counts = [0; VERBS.len()];
             return Some((range.0, message.to_owned()));
         }
         if let Some(count) =
@@ -122,7 +149,15 @@ impl Stages {
             self.packages = count.parse().ok()?;
             return None;
         }
-        let message = package_step(line)?;
+        if let Some(client) = self.client {
+            return self.client_step(client, line);
+        }
+        let verb = package_verb(line)?;
+        self.counts[verb] += 1;
+        let message = match self.packages {
+            0 => format!("{}: {}", VERBS[verb].1, self.counts[verb]),
+            all => format!("{}: {} of {all}", VERBS[verb].1, self.counts[verb]),
+        };
         self.done += 1;
         // Each package is fetched, unpacked and set up.
         let share = self.done as f32 / (3 * self.packages.max(1)) as f32;
@@ -131,17 +166,39 @@ impl Stages {
     }
 }
 
-/// What happens to which package, if the line is about one.
-fn package_step(line: &str) -> Option<String> {
-    if let Some(fetched) = line.strip_prefix("Get:") {
-        // Number, site, suite, architecture, name, architecture, version, size, unit. Lists have fewer words.
-        let words: Vec<&str> = fetched.split_whitespace().collect();
-        return (words.len() == 9).then(|| format!("downloading {}", words[4]));
+impl Stages {
+    /// How far pip or npm is. What they say names the host's registries, so only counts are told.
+    fn client_step(&mut self, client: Client, line: &str) -> Option<(f32, String)> {
+        let message = match client {
+            Client::Pip(what) => {
+                let line = line.trim_start();
+                let installing = line.starts_with("Installing collected packages");
+                if !installing && !["Collecting ", "Downloading "].iter().any(|start| line.starts_with(start))
+                {
+                    return None;
+                }
+                self.done += u32::from(!installing);
+                match installing {
+                    true => format!("{what}: unpacking"),
+                    false => format!("{what}: download {}", self.done),
+                }
+            }
+            Client::Npm => {
+                line.starts_with("npm http ").then_some(())?;
+                self.done += 1;
+                format!("installing npm packages: download {}", self.done)
+            }
+        };
+        Some((self.range.0, message))
     }
-    [("Unpacking ", "unpacking"), ("Setting up ", "setting up")].iter().find_map(|(start, verb)| {
-        let name = line.strip_prefix(start)?.split_whitespace().next()?;
-        Some(format!("{verb} {name}"))
-    })
+}
+
+/// Which of the verbs a line about a package begins with.
+fn package_verb(line: &str) -> Option<usize> {
+    let verb = VERBS.iter().position(|(start, _)| line.starts_with(start))?;
+    // Number, site, suite, architecture, name, architecture, version, size, unit. Lists have fewer words.
+    let is_list = verb == 0 && line.split_whitespace().count() != 9;
+    (!is_list).then_some(verb)
 }
 
 #[cfg(test)]
@@ -162,10 +219,18 @@ mod tests {
             "Get:1 http://m/debian bookworm/main amd64 zlib1g amd64 1:1.2.13.dfsg-1 [86.7 kB]",
             "I: extracting archives...",
             "I: installing essential packages...",
+            "0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded.",
             "Unpacking zlib1g:amd64 (1:1.2) ...",
             "Setting up zlib1g:amd64 (1:1.2) ...",
             "something else",
             "I: installing remaining packages inside the chroot...",
+            "I: installing Python packages",
+            "Collecting numpy==2.0",
+            "Installing collected packages: numpy",
+            "I: installing npm packages",
+            "npm http fetch GET 200 http://m/typescript 12ms",
+            "npm http fetch GET 200 http://m/other 12ms",
+            "added 2 packages in 1s",
             "I: cleaning package lists...",
         ] {
             if let Some((fraction, message)) = stages.read(line) {
@@ -174,8 +239,10 @@ mod tests {
                 messages.push(message);
             }
         }
-        assert!(messages.contains(&"setting up zlib1g:amd64".to_owned()), "{messages:?}");
-        assert!(messages.contains(&"downloading zlib1g".to_owned()), "{messages:?}");
+        assert!(messages.contains(&"installing packages: 1 of 2".to_owned()), "{messages:?}");
+        assert!(messages.contains(&"downloading packages: 1 of 2".to_owned()), "{messages:?}");
+        assert!(messages.contains(&"installing npm packages: download 2".to_owned()), "{messages:?}");
+        assert!(messages.contains(&"installing Python packages: download 1".to_owned()), "{messages:?}");
         assert!(!messages.iter().any(|message| message.contains("http")), "{messages:?}");
     }
 }

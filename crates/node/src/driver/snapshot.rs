@@ -130,7 +130,8 @@ impl Driver {
         about.sandbox = Some(self.record.id.clone());
         for attachment in &self.record.volumes {
             let writers = self.shared.volumes.look(&attachment.volume)?.writers;
-            about.volumes.push(VolumeRead { volume: attachment.volume.clone(), writers });
+            let (volume, mount) = (attachment.volume.clone(), attachment.mount.clone());
+            about.volumes.push(VolumeRead { volume, writers, mount });
         }
         about.changed_bytes = saved.changed.iter().map(|range| range.end - range.start).sum();
         self.shared.snapshots.commit(staged, id, about, durability)

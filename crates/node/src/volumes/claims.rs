@@ -44,7 +44,7 @@ impl VolumeClaims {
             return Err(NodeError::TooManyVolumes { asked: wanted.len(), max: VOLUMES_MAX });
         }
         let mut holders = self.lock();
-        for (index, VolumeAttachment { volume, mode }) in wanted.iter().enumerate() {
+        for (index, VolumeAttachment { volume, mode, .. }) in wanted.iter().enumerate() {
             let in_use = |by: &SandboxId| NodeError::VolumeInUse { volume: volume.clone(), by: by.clone() };
             self.store.get(volume.as_str())?;
             if wanted[..index].iter().any(|other| other.volume == *volume) {
@@ -84,7 +84,7 @@ impl VolumeClaims {
 
     /// Opens volumes for a machine, in order. A volume that is not there is an error: nobody gets an empty disk in its place.
     pub(crate) fn drives(&self, held: &[VolumeAttachment]) -> Result<Vec<VolumeDrive>, NodeError> {
-        let open = |VolumeAttachment { volume, mode }: &VolumeAttachment| {
+        let open = |VolumeAttachment { volume, mode, .. }: &VolumeAttachment| {
             let (file, mode) = match mode {
                 AttachMode::ReadOnly => (self.store.open_readable(volume.as_str())?, DriveMode::ReadOnly),
                 AttachMode::ReadWrite => (self.store.open_writable(volume.as_str())?, DriveMode::ReadWrite),
@@ -186,7 +186,7 @@ impl VolumeClaims {
 }
 
 fn insert(holders: &mut Holders, id: &SandboxId, held: &[VolumeAttachment]) {
-    for VolumeAttachment { volume, mode } in held {
+    for VolumeAttachment { volume, mode, .. } in held {
         holders.entry(volume.clone()).or_default().insert(id.clone(), *mode);
     }
 }

@@ -53,6 +53,12 @@ fn control_config(given: &ServeSettings, file: &ServeSettings) -> ControlConfig 
     set(&mut config.quota.snapshots, given.quota_snapshots, file.quota_snapshots);
     set(&mut config.quota.templates, given.quota_templates, file.quota_templates);
     set(&mut config.quota.builds, given.quota_builds, file.quota_builds);
+    if let Some(cpus) = given.max_cpu.or(file.max_cpu) {
+        config.cpus_max = cpus;
+    }
+    if let Some(mib) = given.max_memory_mib.or(file.max_memory_mib) {
+        config.memory_mib_max = mib;
+    }
     if let Some(burst) = given.rate_burst.or(file.rate_burst) {
         config.rate_burst = f64::from(burst);
     }

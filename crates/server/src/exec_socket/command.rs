@@ -69,7 +69,10 @@ pub(super) fn harness(
 impl Command {
     pub(super) async fn run(mut self, request: ExecRequest, manner: Manner) -> String {
         let last = match self.follow(request, manner).await {
-            Ok(Ok(exit)) => json!({ "id": self.id, "exit": exit.status.shell_code() }),
+            Ok(Ok((exit, None))) => json!({ "id": self.id, "exit": exit.status.shell_code() }),
+            Ok(Ok((exit, Some(hint)))) => {
+                json!({ "id": self.id, "exit": exit.status.shell_code(), "hint": hint })
+            }
             Ok(Err(error)) | Err(error) => {
                 let mut told = told(&error);
                 told["id"] = self.id.clone().into();
@@ -81,12 +84,12 @@ impl Command {
         self.id
     }
 
-    /// How it ended: the inner error is a deadline that passed.
+    /// How it ended, and what may help where it failed: the inner error is a deadline that passed.
     async fn follow(
         &mut self,
         request: ExecRequest,
         manner: Manner,
-    ) -> Result<Result<Exit, ControlError>, ControlError> {
+    ) -> Result<Result<(Exit, Option<String>), ControlError>, ControlError> {
         // A key may have been revoked since the connection was opened.
         self.control.authenticate_again(&self.caller).await?;
         let (mut process, timeout) =
@@ -131,9 +134,10 @@ impl Command {
                     for channel in [Channel::Stdout, Channel::Stderr] {
                         output.text(channel, decoders[place(channel)].finish()).await;
                     }
+                    let hint = process.network_hint(exit.status.shell_code());
                     let late = exec_failure(&exit, timeout)
                         .map(|error| error.partial(collected.unwrap_or_default().finish()));
-                    return Ok(late.map_or(Ok(exit), Err));
+                    return Ok(late.map_or(Ok((exit, hint)), Err));
                 }
             }
         }

@@ -114,7 +114,8 @@ async fn shell(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
     let Shell { command, timeout_seconds, timeout_ms } = call.arguments()?;
     let asked = timeout_seconds.or(timeout_ms.map(|ms| ms / 1000.0)).filter(|seconds| *seconds != 0.0);
     let timeout = asked.unwrap_or(TIMEOUT_SECONDS_DEFAULT);
-    let request = ExecRequest { cmd: command.into(), timeout_seconds: Some(timeout), ..ExecRequest::default() };
+    let request =
+        ExecRequest { cmd: command.into(), timeout_seconds: Some(timeout), ..ExecRequest::default() };
     let answer = match call.control.exec(call.caller, id(&call)?, request).await {
         Ok(answer) => answer,
         Err(error) if error.kind == Kind::Timeout => {

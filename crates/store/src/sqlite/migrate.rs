@@ -9,6 +9,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_initial.sql"),
     include_str!("migrations/0002_templates.sql"),
     include_str!("migrations/0003_names.sql"),
+    include_str!("migrations/0004_network_default.sql"),
 ];
 
 /// Runs what is missing, each migration in a transaction of its own.

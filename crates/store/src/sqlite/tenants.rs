@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::column::{Checked, Json};
 use super::query::{add, all, change, first};
-use crate::{StoreError, TenantRow, TokenRow};
+use crate::{NetworkMode, StoreError, TenantRow, TokenRow};
 
 fn tenant_row(row: &Row<'_>) -> rusqlite::Result<TenantRow> {
     Ok(TenantRow {
@@ -13,24 +13,36 @@ fn tenant_row(row: &Row<'_>) -> rusqlite::Result<TenantRow> {
         name: row.get(1)?,
         quota: row.get::<_, Option<Json<_>>>(2)?.map(|Json(quota)| quota),
         created_ms: row.get(3)?,
+        network_default: row.get(4)?,
     })
 }
 
 pub(super) fn add_tenant(db: &Connection, tenant: &TenantRow) -> Result<(), StoreError> {
-    let statement = "INSERT INTO tenants (id, name, quota, created_ms) VALUES (?1, ?2, ?3, ?4)";
+    let statement =
+        "INSERT INTO tenants (id, name, quota, created_ms, network_default) VALUES (?1, ?2, ?3, ?4, ?5)";
     let quota = tenant.quota.as_ref().map(Json);
-    let parameters = params![tenant.id.as_str(), tenant.name, quota, tenant.created_ms];
+    let parameters =
+        params![tenant.id.as_str(), tenant.name, quota, tenant.created_ms, tenant.network_default];
     add(db, statement, parameters, "a tenant of that id")
 }
 
 pub(super) fn tenants(db: &Connection) -> Result<Vec<TenantRow>, StoreError> {
-    let query = "SELECT id, name, quota, created_ms FROM tenants ORDER BY created_ms DESC, seq DESC";
+    let query =
+        "SELECT id, name, quota, created_ms, network_default FROM tenants ORDER BY created_ms DESC, seq DESC";
     all(db, query, (), tenant_row)
 }
 
 pub(super) fn tenant(db: &Connection, id: &TenantId) -> Result<Option<TenantRow>, StoreError> {
-    let query = "SELECT id, name, quota, created_ms FROM tenants WHERE id = ?1";
+    let query = "SELECT id, name, quota, created_ms, network_default FROM tenants WHERE id = ?1";
     first(db, query, [id.as_str()], tenant_row)
+}
+
+pub(super) fn set_network_default(
+    db: &Connection,
+    id: &TenantId,
+    mode: Option<NetworkMode>,
+) -> Result<bool, StoreError> {
+    change(db, "UPDATE tenants SET network_default = ?2 WHERE id = ?1", params![id.as_str(), mode])
 }
 
 fn token_row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {

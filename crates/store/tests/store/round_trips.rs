@@ -62,8 +62,8 @@ fn volume() -> impl Strategy<Value = VolumeId> {
 }
 
 prop_compose! {
-    fn attachment()(id in volume(), name in text(), read_only: bool) -> VolumeAttachment {
-        VolumeAttachment { id, name, read_only }
+    fn attachment()(id in volume(), name in text(), read_only: bool, mount in of(text())) -> VolumeAttachment {
+        VolumeAttachment { id, name, read_only, mount }
     }
 }
 
@@ -164,7 +164,8 @@ fn owners() {
     );
     cases(rows, async |store, (id, name, quota, hash, label, scope, times)| {
         let (created_ms, expires_ms, revoked_ms) = times;
-        let row = TenantRow { id: id.clone(), name: name.clone(), quota, created_ms };
+        let network_default = created_ms.rem_euclid(2).eq(&0).then_some(NetworkMode::All);
+        let row = TenantRow { id: id.clone(), name: name.clone(), quota, network_default, created_ms };
         store.add_tenant(row.clone()).await.unwrap();
         prop_assert_eq!(store.tenant(&id).await.unwrap(), Some(row));
         // Prefixes are unique, so the name alone would not do.

@@ -36,7 +36,13 @@ pub(crate) fn plenty() -> Quota {
 }
 
 pub(crate) fn tenant(id: &str, created_ms: i64) -> TenantRow {
-    TenantRow { id: tenant_id(id), name: format!("Tenant {id}"), quota: None, created_ms }
+    TenantRow {
+        id: tenant_id(id),
+        name: format!("Tenant {id}"),
+        quota: None,
+        network_default: None,
+        created_ms,
+    }
 }
 
 pub(crate) fn token(tenant: &str, number: u8) -> TokenRow {
@@ -75,6 +81,7 @@ pub(crate) fn sandbox(tenant: &str, number: usize) -> SandboxRow {
             id: VolumeId::parse("vol1").unwrap(),
             name: "data".to_owned(),
             read_only: true,
+            mount: None,
         }],
         cpus: 2,
         memory_mib: 512,

@@ -56,9 +56,11 @@ impl Origin {
     /// As the API takes it.
     pub(crate) fn request(self) -> anyhow::Result<CreateSandbox> {
         let volume = |text: &String| match text.rsplit_once(':') {
-            Some((name, "ro")) => Ok(VolumeRequest { name: name.to_owned(), read_only: Some(true) }),
+            Some((name, "ro")) => {
+                Ok(VolumeRequest { name: name.to_owned(), read_only: Some(true), mount: None })
+            }
             Some((_, other)) => Err(anyhow::anyhow!("a volume is NAME or NAME:ro, not {text} (`{other}`)")),
-            None => Ok(VolumeRequest { name: text.clone(), read_only: None }),
+            None => Ok(VolumeRequest { name: text.clone(), read_only: None, mount: None }),
         };
         let volumes: Vec<_> = self.volume.iter().map(volume).collect::<Result<_, _>>()?;
         let env = variables(&self.env).context("collect the variables")?;
