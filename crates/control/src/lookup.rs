@@ -93,7 +93,9 @@ mod tests {
 
     #[test]
     fn several_candidates_are_named() {
-        let check = |found: &[&str]| only(found.to_vec(), "abcd", "sandboxes", |id| id);
+        fn check<'a>(found: &[&'a str]) -> Result<Option<&'a str>, ControlError> {
+            only(found.to_vec(), "abcd", "sandboxes", |id| id)
+        }
         assert_eq!(check(&[]).unwrap(), None);
         assert_eq!(check(&["abcd1"]).unwrap(), Some("abcd1"));
         let error = check(&["abcd1", "abcd2"]).unwrap_err();
