@@ -98,15 +98,19 @@ pub(crate) fn resource(attributes: &[(String, String)]) -> Vec<u8> {
     resource.0
 }
 
-/// A request that brings spans.
+/// A request that brings spans of this version of the program.
 pub(crate) fn request(resource: &[u8], spans: &[FinishedSpan]) -> Vec<u8> {
+    request_of(env!("CARGO_PKG_VERSION"), resource, spans)
+}
+
+fn request_of(version: &str, resource: &[u8], spans: &[FinishedSpan]) -> Vec<u8> {
     let mut request = Message::default();
     request.message(1, |of_resource| {
         of_resource.bytes(1, resource);
         of_resource.message(2, |of_scope| {
             of_scope.message(1, |scope| {
                 scope.bytes(1, b"pandastack");
-                scope.bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
+                scope.bytes(2, version.as_bytes());
             });
             for span in spans {
                 of_scope.message(2, |message| message.span(span));
@@ -143,7 +147,8 @@ mod tests {
             failed: true,
         };
         let resource = resource(&[("service.name".to_owned(), "pandastack".to_owned())]);
-        let written: String = request(&resource, &[span]).iter().map(|byte| format!("{byte:02x}")).collect();
+        let written = request_of("0.1.0", &resource, &[span]);
+        let written: String = written.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(written, include_str!("protobuf/expected.hex").trim());
     }
 }

@@ -53,18 +53,27 @@ impl Belongings {
     }
 }
 
-/// Good enough for every route that wants something.
-fn body() -> Value {
-    json!({
+/// A body that is good enough for an operation: what its schema has of these fields.
+fn body(document: &Value, operation: &Value) -> Value {
+    let some = json!({
         "cmd": "true",
         "code": "true",
         "language": "bash",
         "mode": "0644",
+        "operation": "read",
         "path": "/x",
         "port": 8000,
         "template": "nonesuch",
         "to": "/y",
-    })
+    });
+    let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+    let schema = match schema["$ref"].as_str().and_then(|named| named.strip_prefix('#')) {
+        Some(pointer) => document.pointer(pointer).unwrap_or(&Value::Null),
+        None => schema,
+    };
+    let wanted = |field: &&String| schema["properties"].get(field.as_str()).is_some();
+    let fields = some.as_object().into_iter().flatten();
+    fields.filter(|(field, _)| wanted(field)).map(|(field, value)| (field.clone(), value.clone())).collect()
 }
 
 #[test]
@@ -110,7 +119,8 @@ fn every_route_hides_what_is_somebody_elses() -> Result<()> {
                     continue;
                 }
                 let query = if path.contains("/fs") { "?path=/etc/hostname" } else { "" };
-                let body = (method != Method::GET && method != Method::DELETE).then(body);
+                let has_body = method != Method::GET && method != Method::DELETE;
+                let body = has_body.then(|| body(&document, operation));
                 let answer = other.request(method.clone(), &format!("{filled}{query}"), body).await?;
                 walked += 1;
                 if path.contains('{') {

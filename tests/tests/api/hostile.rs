@@ -95,9 +95,11 @@ fn bodies_that_make_no_sense_are_refused() -> Result<()> {
             let half = api.bytes(Method::POST, &path, "application/json", "{\"cmd\":\"\\ud800\"}").await?;
             harmless(api, "half a character", &half)?;
         }
-        // Unknown fields, `null` and other content types are fine.
-        let tolerated =
-            json!({ "cmd": "echo fine", "nonsense": [1], "env": null, "cwd": null, "timeout_seconds": null });
+        // Unknown fields are refused by name; `null` and other content types are fine.
+        let unknown = json!({ "cmd": "echo fine", "nonsense": [1] });
+        let refused = api.post(&at(&id, "/exec"), unknown).await?.failure(400)?;
+        ensure!(refused.contains("unknown field \"nonsense\""), "{refused}");
+        let tolerated = json!({ "cmd": "echo fine", "env": null, "cwd": null, "timeout_seconds": null });
         ensure!(api.exec(&id, tolerated).await?["stdout"] == "fine\n");
         let plain =
             api.bytes(Method::POST, &at(&id, "/exec"), "text/plain", "{\"cmd\":\"echo fine\"}").await?;
