@@ -53,6 +53,27 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "owns the data directory, which the server of the test does",
     ),
     ("docs/operate/configuration.md", "data_dir", "a file, not a program"),
+    ("docs/operate/monitoring.md", "scrape_configs:", "a file, not a program"),
+    ("docs/operate/monitoring.md", "groups:", "a file, not a program"),
+    ("docs/operate/sizing.md", "systemctl stop pandastack", "stops a service of the host"),
+    ("docs/operate/systemd.md", "sudo systemctl enable", "starts a service of the host"),
+    ("docs/operate/systemd.md", "journalctl -u pandastack", "reads the journal of the host"),
+    ("docs/operate/tls.md", "[serve]", "a file, not a program"),
+    ("docs/operate/tls.md", "upstream pandastack", "a file, not a program"),
+    ("docs/operate/tls.md", "ssl_certificate", "a file, not a program"),
+    ("docs/operate/tls.md", "sandboxes.example.org {", "a file, not a program"),
+    (
+        "docs/operate/troubleshooting.md",
+        "sudo pandastack serve --prepare",
+        "the server of the test runs already",
+    ),
+    ("docs/operate/troubleshooting.md", "sudo pandastack serve --uplink", "opens a network of the host"),
+    ("docs/operate/troubleshooting.md", "pandastack sandbox events", "needs a sandbox that died"),
+    ("docs/operate/upgrade.md", "sudo sh install", "installs a release on the host; tests/release does that"),
+    ("docs/operate/upgrade.md", "pandastack --version", "the server of the test is elsewhere"),
+    ("docs/operate/upgrade.md", "sudo apt-mark hold", "changes the host"),
+    ("docs/operate/upgrade.md", "error: open the database", "needs a database of a newer version"),
+    ("docs/operate/upgrade.md", "sudo ./pandastack-new serve", "starts a second server"),
     ("docs/quickstart.md", "scripts/release", "builds and installs on the host; tests/release does that"),
     (
         "docs/quickstart.md",
@@ -144,6 +165,12 @@ documents! {
     quickstart: "docs/quickstart.md", [base()];
     install: "docs/install.md", [];
     configuration: "docs/operate/configuration.md", [];
+    monitoring: "docs/operate/monitoring.md", [];
+    sizing: "docs/operate/sizing.md", [];
+    systemd: "docs/operate/systemd.md", [];
+    tls: "docs/operate/tls.md", [];
+    troubleshooting: "docs/operate/troubleshooting.md", [];
+    upgrade: "docs/operate/upgrade.md", [];
     cli: "docs/cli.md", [];
     coming_from_e2b: "docs/guides/coming-from-e2b.md", [base()];
     code_interpreter_guide: "docs/guides/code-interpreter.md", [code_interpreter()];
