@@ -84,7 +84,7 @@ pub async fn node() -> Result<PathBuf> {
 
 /// Copies the scripts that import npm packages to where those are installed.
 pub fn copy_scripts(directory: &Path) -> Result<()> {
-    for script in ["sandboxes.mjs", "command_line.mjs", "templates.mjs"] {
+    for script in ["sandboxes.mjs", "command_line.mjs", "samples.mjs", "templates.mjs"] {
         fs::copy(scripts().join(script), directory.join(script))?;
     }
     Ok(())

@@ -65,6 +65,7 @@ fn published_clients_work_unmodified() -> Result<()> {
         let folder = Folder::new("clients")?;
         let (python, npm) = packed::in_place_of_published(&folder).await?;
         drive(&server, &python, &npm).await?;
+        samples(&server, &python, &npm).await?;
         let follower = client(&python, &server);
         let server = interrupt(&mut lab, server, follower).await?;
 
@@ -83,6 +84,16 @@ async fn drive(server: &ServeProcess, python: &Path, npm: &Path) -> Result<()> {
     eprintln!("Python SDK\n{said}");
     let said = output(client("node", server).arg(npm.join("sandboxes.mjs")), CLIENT_PATIENCE).await?;
     eprintln!("TypeScript SDK\n{said}");
+    Ok(())
+}
+
+/// Runs the product's printed samples with our packages.
+async fn samples(server: &ServeProcess, python: &Path, npm: &Path) -> Result<()> {
+    for template in ["base", "code-interpreter"] {
+        let script = published::scripts().join("samples.py");
+        output(client(python, server).arg(script).arg(template), CLIENT_PATIENCE).await?;
+        output(client("node", server).arg(npm.join("samples.mjs")).arg(template), CLIENT_PATIENCE).await?;
+    }
     Ok(())
 }
 
