@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 # So that `pandastack.sandbox` and the like are there, as in earlier versions.
-from . import apps, databases, functions, sandbox, schedules, snapshots, templates, tokens, volumes  # noqa: F401
+from . import apps, databases, functions, sandbox, schedules, snapshots, templates, tokens, volumes  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from ._async.apps import AsyncApps
 from ._async.builds import AsyncTemplates
 from ._async.client import AsyncPandaStack
@@ -66,10 +66,12 @@ from .exceptions import (
 )
 from .explore import BranchOutcome, Candidate, ExploreResult, explore
 from .models import (
+    Ancestor,
     AttachedVolume,
     AuditEntry,
     BootStats,
     ContextInfo,
+    DeletedSandboxes,
     DeviceMetrics,
     Event,
     ExecResult,
@@ -83,16 +85,21 @@ from .models import (
     Port,
     Preview,
     ProcessInfo,
+    Progress,
     Promotion,
     SandboxInfo,
     SandboxMetrics,
+    SandboxTree,
     Snapshot,
     Template,
     TemplateBuild,
     Token,
     TransferProgress,
+    TreeNode,
+    TreeSnapshot,
     Version,
     Volume,
+    VolumeMount,
 )
 
 # Names of earlier versions.
@@ -110,6 +117,7 @@ VolumesAPI = Volumes
 __all__ = [
     "APIConnectionError",
     "APITimeoutError",
+    "Ancestor",
     "Apps",
     "AppsAPI",
     "AsyncApps",
@@ -149,6 +157,7 @@ __all__ = [
     "CreateRetryEvent",
     "Databases",
     "DatabasesAPI",
+    "DeletedSandboxes",
     "DeviceMetrics",
     "Event",
     "ExecInterrupted",
@@ -176,6 +185,7 @@ __all__ = [
     "Process",
     "ProcessInfo",
     "Processes",
+    "Progress",
     "Promotion",
     "RateLimitError",
     "Result",
@@ -186,6 +196,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxMetrics",
     "SandboxTimeout",
+    "SandboxTree",
     "Sandboxes",
     "Schedules",
     "SchedulesAPI",
@@ -204,8 +215,11 @@ __all__ = [
     "Tokens",
     "TokensAPI",
     "TransferProgress",
+    "TreeNode",
+    "TreeSnapshot",
     "Version",
     "Volume",
+    "VolumeMount",
     "Volumes",
     "VolumesAPI",
     "__version__",
