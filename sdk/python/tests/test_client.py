@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Answer, Driver, Server, settle
+from conftest import Answer, Driver, Request, Server, settle
 
 import pandastack
 from pandastack import (
@@ -23,6 +23,7 @@ from pandastack import (
     ConflictError,
     ExecInterrupted,
     Execution,
+    FileChange,
     NotFoundError,
     PandaStack,
     PandastackError,
@@ -34,7 +35,7 @@ from pandastack import (
     VolumeMount,
 )
 from pandastack._config import preview_scheme, resolve
-from pandastack._local import safe_name
+from pandastack._local import safe_name, stays_inside
 from pandastack._sse import EventDecoder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -631,3 +632,152 @@ def test_lists_that_were_cut_are_said_to_be(driver: Driver) -> None:
 def test_keys_are_not_shown_by_accident() -> None:
     assert "pds_secret" not in repr(pandastack.Token(prefix="pds_1", token="pds_secret"))
     assert "pds_secret" not in repr(PandaStack("pds_secret", "http://x"))
+
+
+def test_relative_paths_begin_at_the_home_directory(driver: Driver) -> None:
+    def answer(request: Request) -> Answer:
+        if request.path.endswith("/exec"):
+            return Answer(200, {"stdout": "/home/panda\n", "exit_code": 0})
+        return Answer(200, {"id": "box", "path": "", "bytes": 1, "entries": []})
+
+    async def use(client: Any) -> None:
+        box = await settle(client.sandboxes.get("box"))
+        await settle(box.files.write("note", "x"))
+        await settle(box.files.write("./a/b", "x"))
+        await settle(box.files.rename("~/c", "d"))
+        await settle(box.files.list("."))
+        await settle(box.files.list("~"))
+        await settle(box.files.write("/abs", "x"))
+
+    driver.server.answer_with = answer
+    driver.run(use)
+    asked = [one for one in driver.server.requests if one.path.endswith("/exec")]
+    assert [one.json["cmd"] for one in asked] == ["pwd"]
+    told = [one.query.get("path") or one.json for one in driver.server.requests if "/fs" in one.path]
+    home = "/home/panda"
+    assert told == [f"{home}/note", f"{home}/a/b", {"path": f"{home}/c", "to": f"{home}/d"}, home, home, "/abs"]
+
+
+def test_links_stay_links(driver: Driver, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    (there / "lib").mkdir(parents=True)
+    (there / "lib" / "a").write_text("a")
+    for name, target in {"lib64": "lib", "a": "lib/a", "gone": "../nowhere", "lib/up": "../lib"}.items():
+        (there / name).symlink_to(target)
+    driver.server.answers = [Answer(200, {"path": "", "bytes": 1, "exit_code": 0})]
+    driver.sandbox(lambda box: box.files.upload(there, "/p"))
+    assert [one.query["path"] for one in driver.server.requests if one.method == "PUT"] == ["/p/lib/a"]
+    links = [one.json["cmd"] for one in driver.server.requests if one.path.endswith("/exec")]
+    assert [one[:2] + one[3:] for one in links] == [
+        ["sh", "-c", "sh", "lib/a", "/p/a", "../nowhere", "/p/gone", "lib", "/p/lib64", "../lib", "/p/lib/up"]
+    ]
+    driver.server.answers = [Answer(200, {"path": "", "bytes": 1, "exit_code": 1, "stderr": "ln: read-only\n"})]
+    with pytest.raises(PandastackError, match="read-only"):
+        driver.sandbox(lambda box: box.files.upload(there, "/p"))
+
+    def entry(name: str, link: Any = None, is_dir: bool = False) -> dict[str, Any]:
+        return {"name": name, "path": f"/d/{name}", "is_dir": is_dir, "size": 1, "link_target": link}
+
+    listings = {
+        "/d": [entry("f"), entry("ok", "sub/x"), entry("dir", "sub", True), entry("sub", None, True), entry("out", "../../etc")],
+        "/d/sub": [{**entry("up", "../f"), "path": "/d/sub/up"}, {**entry("x"), "path": "/d/sub/x"}],
+    }
+
+    def answer(request: Request) -> Answer:
+        path = request.query.get("path", "")
+        if request.path.endswith("/stat"):
+            return Answer(200, {"name": "d", "path": "/d", "is_dir": True})
+        if request.path.endswith("/dir"):
+            return Answer(200, {"path": path, "entries": listings[path]})
+        return Answer(200, b"x") if request.path.endswith("/fs") else Answer(200, {"id": "box"})
+
+    driver.server.answer_with = answer
+    back = tmp_path / "back"
+    back.mkdir()
+    # As a guest could have left it by an earlier download, to lead the next one elsewhere.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (back / "sub").symlink_to(elsewhere)
+    (back / "ok").symlink_to("old")
+    with pytest.warns(RuntimeWarning, match=r"/d/out -> \.\./\.\./etc"):
+        driver.run(lambda client: fetch(client, back))
+    assert list(elsewhere.iterdir()) == [] and (back / "sub" / "x").read_bytes() == b"x"
+    assert {one.name: str(one.readlink()) for one in [*back.iterdir(), *(back / "sub").iterdir()] if one.is_symlink()} == {
+        "ok": "sub/x",
+        "dir": "sub",
+        "up": "../f",
+    }
+
+
+async def fetch(client: Any, local: Path) -> None:
+    box = await settle(client.sandboxes.get("box"))
+    await settle(box.files.download("/d", local))
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "inside"),
+    [
+        ("a", "b", True),
+        ("a", "./b//c", True),
+        ("a", ".", True),
+        ("a", "", False),
+        ("a", "..", False),
+        ("a", "/etc", False),
+        ("a", "b/../../c", False),
+        ("d/a", "../b", True),
+        ("d/a", "../../b", False),
+        ("d/a", "x/../..", False),
+        ("d/a", "..\\..\\b", False),
+        ("d/a", "a\0b", False),
+    ],
+)
+def test_links_that_lead_elsewhere(link: str, target: str, inside: bool) -> None:
+    assert stays_inside(Path("/t"), Path("/t", link), target) is inside
+
+
+def test_watching(driver: Driver) -> None:
+    body = (
+        event("ready", "{}")
+        + b": ping\n\n"
+        + event("change", '{"path":"/root/a","kind":"created","is_dir":false}')
+        + event("overflow", "{}")
+        + event("change", '{"path":"/root/a","kind":"moved","is_dir":true,"to":"/root/b"}')
+    )
+    driver.server.answers = [Answer(200, body, STREAM)]
+
+    async def three(box: Any) -> list[FileChange]:
+        seen: list[FileChange] = []
+        if driver.flavour == "sync":
+            with box.files.watch("/root", recursive=True) as changes:
+                for change in changes:
+                    seen.append(change)
+                    if len(seen) == 3:
+                        changes.close()
+        else:
+            async with box.files.watch("/root", recursive=True) as changes:
+                async for change in changes:
+                    seen.append(change)
+                    if len(seen) == 3:
+                        await changes.close()
+        return seen
+
+    assert driver.sandbox(three) == [
+        FileChange("/root/a", "created"),
+        FileChange("/root", "overflow"),
+        FileChange("/root/a", "moved", True, "/root/b"),
+    ]
+    assert driver.server.requests[0].query == {"path": "/root", "recursive": "true"}
+    # An end that was not asked for is none.
+    with pytest.raises(pandastack.ConnectionError, match="watching ended"):
+        driver.sandbox(lambda box: box.files.watch("/root"))
+    driver.server.answers = [Answer(200, event("error", '{"error":"it is gone","code":"not_found"}'), STREAM)]
+    with pytest.raises(NotFoundError, match="it is gone"):
+        driver.sandbox(lambda box: box.files.watch("/root"))
+
+
+def test_links_to_files(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"url": "http://x/v1/f/t", "method": "GET"})]
+    assert driver.sandbox(lambda box: box.files.download_url("/a")) == "http://x/v1/f/t"
+    assert driver.server.requests[0].json == {"path": "/a", "operation": "read"}
+    driver.sandbox(lambda box: box.files.upload_url("/a", expires_in_seconds=60))
+    assert driver.server.requests[0].json == {"path": "/a", "operation": "write", "expires_in_seconds": 60}

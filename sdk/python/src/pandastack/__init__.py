@@ -26,6 +26,8 @@ from ._async.processes import AsyncProcess, AsyncProcesses
 from ._async.resources import AsyncSandboxes, AsyncSnapshots, AsyncTokens, AsyncVolumes
 from ._async.sandbox import AsyncSandbox, AsyncSandboxCommands
 from ._async.terminal import AsyncTerminal
+from ._async.tunnel import AsyncTunnel
+from ._async.watching import AsyncWatch
 from ._execution import Execution, Result
 from ._retry import CreateRetryEvent
 from ._sync.apps import Apps
@@ -41,6 +43,8 @@ from ._sync.processes import Process, Processes
 from ._sync.resources import Sandboxes, Snapshots, Tokens, Volumes
 from ._sync.sandbox import Sandbox, SandboxCommands
 from ._sync.terminal import Terminal
+from ._sync.tunnel import Tunnel
+from ._sync.watching import Watch
 from ._version import __version__
 from .client import Client
 from .exceptions import (
@@ -75,6 +79,7 @@ from .models import (
     DeviceMetrics,
     Event,
     ExecResult,
+    FileChange,
     FileInfo,
     FileWritten,
     GuestMetrics,
@@ -138,7 +143,9 @@ __all__ = [
     "AsyncTemplates",
     "AsyncTerminal",
     "AsyncTokens",
+    "AsyncTunnel",
     "AsyncVolumes",
+    "AsyncWatch",
     "AttachedVolume",
     "AuditEntry",
     "AuthError",
@@ -165,6 +172,7 @@ __all__ = [
     "Execution",
     "ExploreError",
     "ExploreResult",
+    "FileChange",
     "FileInfo",
     "FileWritten",
     "Filesystem",
@@ -217,11 +225,13 @@ __all__ = [
     "TransferProgress",
     "TreeNode",
     "TreeSnapshot",
+    "Tunnel",
     "Version",
     "Volume",
     "VolumeMount",
     "Volumes",
     "VolumesAPI",
+    "Watch",
     "__version__",
     "explore",
     "get_default_async_client",

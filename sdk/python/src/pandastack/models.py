@@ -350,6 +350,18 @@ class FileInfo(Model):
 
 
 @dataclass(frozen=True)
+class FileChange:
+    """A change that ``files.watch`` saw."""
+
+    path: str
+    #: ``created``, ``changed``, ``removed`` or ``moved``; or ``overflow``: changes were lost, look at everything again.
+    kind: str
+    is_dir: bool = False
+    #: Where it is now, if it was moved.
+    to: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class FileWritten(Model):
     """A file that was written."""
 

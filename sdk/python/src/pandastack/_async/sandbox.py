@@ -41,6 +41,7 @@ from .output import AsyncOutputStream
 from .processes import AsyncProcesses
 from .terminal import AsyncTerminal
 from .transport import STREAM_TIMEOUT
+from .tunnel import AsyncTunnel
 
 if TYPE_CHECKING:
     from .client import AsyncPandaStack
@@ -659,6 +660,25 @@ class AsyncSandbox:
         if paths is not None:
             body["paths"] = list(paths)
         return Preview.from_dict(await self._transport.request("POST", f"{self._path}/preview-token", json=body))
+
+    def tunnel(self, port: int, *, local_port: int = 0, host: str = "127.0.0.1") -> AsyncTunnel:
+        """A port of this machine that leads to a port of the sandbox, for any protocol over TCP. For use with ``async with``.
+
+            async with sandbox.tunnel(5432) as tunnel:
+                print("listening on 127.0.0.1, port", tunnel.local_port)
+
+        Each connection here becomes one to that port of the sandbox's ``127.0.0.1``. Port 22 is one of them.
+
+        :param local_port: the port here; a free one when 0.
+        :param host: the address to listen on here.
+        """
+        if isinstance(port, bool) or not 1 <= port <= 65535:
+            raise ValueError(f"a port is a number from 1 to 65535, not {port!r}")
+        return AsyncTunnel(self._transport, f"{self._path}/ports/{port}/tcp", port, host, local_port)
+
+    def port_forward(self, port: int, *, local_port: int = 0, host: str = "127.0.0.1") -> AsyncTunnel:
+        """The same as :meth:`tunnel`."""
+        return self.tunnel(port, local_port=local_port, host=host)
 
     def preview_url(self, port: int, scheme: Optional[str] = None) -> str:
         """The address of a port by host name, on servers that have previews by name. It is worked out, not asked for.
