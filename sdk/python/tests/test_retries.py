@@ -300,7 +300,7 @@ def test_progress_is_a_line_on_a_terminal_and_nothing_elsewhere(
 
     first, second, last = shown(Terminal()).split("\r\x1b[K")[1:]
     assert first == "preparing minimal: installing packages: 41 of 130 (0 s)"
-    assert len(second) == 59 and second.endswith("…") and last == ""
+    assert len(second) == 59 and second.endswith("x… (2 s)") and last == ""
     assert shown(Terminal(), on_progress=lambda progress: None) == ""
     assert shown(io.StringIO()) == ""
     monkeypatch.setenv("TERM", "dumb")

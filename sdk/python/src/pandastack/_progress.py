@@ -25,9 +25,11 @@ class ProgressLine:
         out = _terminal()
         if out is None:
             return
-        line = f"preparing {self._what}: {progress.step or 'waiting'} ({seconds:.0f} s)"
-        room = max(shutil.get_terminal_size().columns - 1, 20)
-        _write(out, f"\r\x1b[K{line if len(line) <= room else line[: room - 1] + '…'}")
+        line = f"preparing {self._what}: {progress.step or 'waiting'}"
+        time = f" ({seconds:.0f} s)"
+        # A line that is wrapped could not be rewritten.
+        room = max(shutil.get_terminal_size().columns - 1, 20) - len(time)
+        _write(out, f"\r\x1b[K{line if len(line) <= room else line[: room - 1] + '…'}{time}")
         self._shown = True
 
     def clear(self) -> None:
