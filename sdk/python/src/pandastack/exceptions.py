@@ -227,6 +227,10 @@ def error_from_stream(data: Any, fallback: str) -> PandastackError:
         "invalid": BadRequestError,
         "forbidden": PermissionDeniedError,
         "unauthorized": AuthError,
+        "quota": RateLimitError,
+        "rate_limited": RateLimitError,
+        "unavailable": CapacityError,
+        "no_space": CapacityError,
     }
     fields = as_object(data)
     code = fields.get("code")
