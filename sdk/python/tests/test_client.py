@@ -679,7 +679,13 @@ def test_links_stay_links(driver: Driver, tmp_path: Path) -> None:
         return {"name": name, "path": f"/d/{name}", "is_dir": is_dir, "size": 1, "link_target": link}
 
     listings = {
-        "/d": [entry("f"), entry("ok", "sub/x"), entry("dir", "sub", True), entry("sub", None, True), entry("out", "../../etc")],
+        "/d": [
+            entry("f"),
+            entry("ok", "sub/x"),
+            entry("dir", "sub", True),
+            entry("sub", None, True),
+            entry("out", "../../etc"),
+        ],
         "/d/sub": [{**entry("up", "../f"), "path": "/d/sub/up"}, {**entry("x"), "path": "/d/sub/x"}],
     }
 

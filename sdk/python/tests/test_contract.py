@@ -37,9 +37,7 @@ SCHEMA_OF = {
 BEYOND = {"Template": {"label", "description", "category", "base"}}
 
 MODELS = [
-    one
-    for _, one in inspect.getmembers(models, inspect.isclass)
-    if issubclass(one, models.Model) and one is not models.Model
+    one for _, one in inspect.getmembers(models, inspect.isclass) if issubclass(one, models.Model) and one is not models.Model
 ]
 
 

@@ -134,7 +134,7 @@ def _same_server(one: str, other: str) -> bool:
 
 
 def _seconds(name: str, default: float) -> float:
-    """Seconds from the environment. What makes no sense there is said and passed over, so that it breaks no program."""
+    """Seconds from the environment. What is not a number is logged and ignored, so that it breaks no program."""
     raw = os.environ.get(name, "").strip()
     if not raw:
         return default

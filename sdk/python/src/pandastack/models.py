@@ -511,7 +511,7 @@ class TemplateSize(Model):
 
 @dataclass(frozen=True)
 class TemplateMeta(Model):
-    """How a template of one's own came to be."""
+    """How a custom template was built."""
 
     built_at: str = ""
     build_id: str = ""
