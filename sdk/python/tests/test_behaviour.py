@@ -307,6 +307,8 @@ class Runner:
             writer.write_eof()
             try:
                 text = (await asyncio.wait_for(reader.read(-1), 60)).decode()
+            except OSError as error:
+                raise AssertionError(f"no answer: {tunnel.error or error}") from error
             finally:
                 writer.close()
         finally:

@@ -48,8 +48,15 @@ if TYPE_CHECKING:
     from .client import PandaStack
     from .resources import VolumeRequest
 
-#: Stands for an argument that was not given, where ``None`` means something else.
-_UNCHANGED: Any = object()
+
+class _Unchanged:
+    """Stands for an argument that was not given, where ``None`` means something else."""
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+_UNCHANGED: Any = _Unchanged()
 
 _log = logging.getLogger("pandastack")
 
