@@ -12,7 +12,7 @@ import os
 import sys
 
 import anthropic
-from pandastack import CodeContext, PandastackError, PandaStack, Sandbox
+from pandastack import PandastackError, PandaStack, Sandbox, SandboxTimeout
 
 MODEL = os.environ.get("ANTHROPIC_MODEL", "claude-opus-5-5")
 TEMPLATE = os.environ.get("PANDASTACK_TEMPLATE", "code-interpreter")
@@ -32,7 +32,7 @@ TOOLS = [
     },
     {
         "name": "write_file",
-        "description": "Writes a text file. The path is absolute.",
+        "description": "Writes a text file. A relative path begins in the home directory.",
         "input_schema": {
             "type": "object",
             "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
@@ -42,10 +42,10 @@ TOOLS = [
 ]
 
 
-def use_tool(sandbox: Sandbox, context: CodeContext, name: str, given: dict) -> str:
+def use_tool(sandbox: Sandbox, name: str, given: dict) -> str:
     """Runs a tool in the sandbox; what the model is told about it."""
     if name == "run_python":
-        ran = context.run_code(given["code"], timeout_seconds=120)
+        ran = sandbox.run_code(given["code"], timeout_seconds=120)
         return ran.stdout + ran.stderr + (ran.error or ran.text or "") or "(no output)"
     if name == "run_command":
         done = sandbox.exec(given["command"], timeout_seconds=120)
@@ -56,10 +56,12 @@ def use_tool(sandbox: Sandbox, context: CodeContext, name: str, given: dict) -> 
     raise ValueError(f"there is no tool {name}")
 
 
-def answer(sandbox: Sandbox, context: CodeContext, call: anthropic.types.ToolUseBlock) -> dict:
+def answer(sandbox: Sandbox, call: anthropic.types.ToolUseBlock) -> dict:
     """The result of a call as the model expects it. That something went wrong is a result too."""
     try:
-        text, failed = use_tool(sandbox, context, call.name, call.input), False
+        text, failed = use_tool(sandbox, call.name, call.input), False
+    except SandboxTimeout as error:
+        text, failed = f"{error.stdout}{error.stderr}({error.message})", True  # What it wrote until then says where it hangs.
     except (PandastackError, KeyError, ValueError) as error:
         text, failed = f"{type(error).__name__}: {error}", True
     print(f"→ {call.name} {call.input}\n← {text}")
@@ -73,7 +75,6 @@ def run(task: str) -> str:
     with (
         PandaStack() as client,
         client.sandboxes.create(template=TEMPLATE, ttl_seconds=600, metadata={"example": "anthropic"}) as sandbox,
-        sandbox.create_code_context() as context,
     ):
         for _ in range(TURNS_MAX):
             said = model.messages.create(model=MODEL, max_tokens=4096, system=SYSTEM, tools=TOOLS, messages=messages)
@@ -83,7 +84,7 @@ def run(task: str) -> str:
             if not calls:
                 return text
             print(text)
-            messages.append({"role": "user", "content": [answer(sandbox, context, call) for call in calls]})
+            messages.append({"role": "user", "content": [answer(sandbox, call) for call in calls]})
     raise SystemExit(f"not done after {TURNS_MAX} turns")
 
 

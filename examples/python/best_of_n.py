@@ -53,8 +53,7 @@ STRATEGIES = {
 
 def think(sandbox: Sandbox, code: str = "", timeout_seconds: float = 60) -> float:
     """Goes on in the interpreter that a sandbox has; how long the tour is then."""
-    context = sandbox.code_contexts()[0]
-    ran = context.run_code(f"{code}\nlength(tour)", timeout_seconds=timeout_seconds)
+    ran = sandbox.run_code(f"{code}\nlength(tour)", timeout_seconds=timeout_seconds)
     if ran.error or ran.text is None:
         raise RuntimeError((ran.error or "no result").strip().splitlines()[-1])
     return float(ran.text)
@@ -73,7 +72,7 @@ def main() -> None:
         PandaStack() as client,
         client.sandboxes.create(template=TEMPLATE, ttl_seconds=600, metadata={"example": "best-of-n"}) as parent,
     ):
-        parent.create_code_context().run_code(PREPARE)
+        parent.run_code(PREPARE)
         before = think(parent)
         print(f"prepared: {before:.3f}")
 
@@ -88,8 +87,7 @@ def main() -> None:
         # The winner is a sandbox like any other, and still has its tour in memory. The parent knows nothing of it.
         with found.winner as winner:
             print(f"kept: {found.winner_outcome.label}, {think(winner):.3f}")
-            there = {sandbox.id for sandbox in client.sandboxes.list()}
-            print(f"of {len(found.outcomes)} branches {sum(one.sandbox_id in there for one in found.outcomes)} is left")
+            print(f"of {len(found.outcomes)} branches {len(client.sandboxes.list(parent=parent.id))} is left")
         print(f"the parent still has {think(parent):.3f}")
 
 

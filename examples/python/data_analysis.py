@@ -1,6 +1,6 @@
 """Data analysis: a CSV file goes in, a table and a plot come out.
 
-pandas and matplotlib run in a code context of the template `code-interpreter`. What a cell shows comes back in the forms that
+pandas and matplotlib run in the template `code-interpreter`. What a cell shows comes back in the forms that
 notebooks understand, so a table is there as text and as HTML, a plot as a PNG.
 
     pip install pandastack
@@ -12,11 +12,11 @@ import base64
 import sys
 from pathlib import Path
 
-from pandastack import CodeContext, Execution, PandaStack
+from pandastack import Execution, PandaStack, Sandbox
 
 LOAD = """
 import pandas as pd
-sales = pd.read_csv("/root/sales.csv", parse_dates=["date"])
+sales = pd.read_csv("sales.csv", parse_dates=["date"])
 sales["revenue"] = sales.units * sales.price
 len(sales)
 """
@@ -35,9 +35,9 @@ plt.show()
 """
 
 
-def run(context: CodeContext, code: str) -> Execution:
-    """Runs a cell, of which everything is expected to go well."""
-    ran = context.run_code(code, timeout_seconds=120)
+def run(sandbox: Sandbox, code: str) -> Execution:
+    """Runs a cell that must succeed."""
+    ran = sandbox.run_code(code, timeout_seconds=120)
     if ran.error:
         raise SystemExit(ran.error)
     return ran
@@ -49,16 +49,15 @@ def main(data: Path, output: Path) -> None:
     with (
         PandaStack() as client,
         client.sandboxes.create(template="code-interpreter", ttl_seconds=600) as sandbox,
-        sandbox.create_code_context() as context,
     ):
-        sandbox.files.upload(data, "/root/sales.csv")
-        print(f"{run(context, LOAD).text} sales")
+        sandbox.files.upload(data, "sales.csv")
+        print(f"{run(sandbox, LOAD).text} sales")
 
-        table = run(context, SUMMARISE)  # Goes on with what the cell before has defined.
+        table = run(sandbox, SUMMARISE)  # Goes on with what the cell before has defined.
         print(table.text)
         (output / "revenue.html").write_text(table.html)
 
-        plot = run(context, PLOT)
+        plot = run(sandbox, PLOT)
         (output / "revenue.png").write_bytes(base64.b64decode(plot.png))
     for name in ("revenue.html", "revenue.png"):
         print(f"wrote {output / name}, {(output / name).stat().st_size} bytes")

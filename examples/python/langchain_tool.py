@@ -25,13 +25,12 @@ SYSTEM = "You have a Linux machine of your own. Use it to find out instead of gu
 
 def sandbox_tools(sandbox: Sandbox) -> list[BaseTool]:
     """Tools for a model to use a sandbox. Their names, descriptions and parameters are those of the functions."""
-    context = sandbox.create_code_context()
 
     @tool
     def run_python(code: str) -> str:
         """Runs Python code. Variables and imports stay from call to call. The value of the last line is shown."""
         try:
-            ran = context.run_code(code, timeout_seconds=120)
+            ran = sandbox.run_code(code, timeout_seconds=120)
         except PandastackError as error:
             return f"{type(error).__name__}: {error}"
         return ran.stdout + ran.stderr + (ran.error or ran.text or "") or "(no output)"
@@ -47,7 +46,7 @@ def sandbox_tools(sandbox: Sandbox) -> list[BaseTool]:
 
     @tool
     def write_file(path: str, content: str) -> str:
-        """Writes a text file. The path is absolute."""
+        """Writes a text file. A relative path begins in the home directory."""
         try:
             written = sandbox.files.write(path, content)
         except PandastackError as error:

@@ -13,7 +13,7 @@ import os
 import sys
 
 from openai import OpenAI
-from pandastack import CodeContext, PandastackError, PandaStack, Sandbox
+from pandastack import PandastackError, PandaStack, Sandbox, SandboxTimeout
 
 MODEL = os.environ.get("OPENAI_MODEL", "gpt-5.5")
 TEMPLATE = os.environ.get("PANDASTACK_TEMPLATE", "code-interpreter")
@@ -37,14 +37,14 @@ def tool(name: str, description: str, *parameters: str) -> dict:
 TOOLS = [
     tool("run_python", "Runs Python code. Variables stay from call to call. The value of the last line is shown.", "code"),
     tool("run_command", "Runs a line of shell, as root. Shows its output and exit code.", "command"),
-    tool("write_file", "Writes a text file. The path is absolute.", "path", "content"),
+    tool("write_file", "Writes a text file. A relative path begins in the home directory.", "path", "content"),
 ]
 
 
-def use_tool(sandbox: Sandbox, context: CodeContext, name: str, given: dict) -> str:
+def use_tool(sandbox: Sandbox, name: str, given: dict) -> str:
     """Runs a tool in the sandbox; what the model is told about it."""
     if name == "run_python":
-        ran = context.run_code(given["code"], timeout_seconds=120)
+        ran = sandbox.run_code(given["code"], timeout_seconds=120)
         return ran.stdout + ran.stderr + (ran.error or ran.text or "") or "(no output)"
     if name == "run_command":
         done = sandbox.exec(given["command"], timeout_seconds=120)
@@ -55,10 +55,12 @@ def use_tool(sandbox: Sandbox, context: CodeContext, name: str, given: dict) -> 
     raise ValueError(f"there is no tool {name}")
 
 
-def answer(sandbox: Sandbox, context: CodeContext, call) -> dict:
+def answer(sandbox: Sandbox, call) -> dict:
     """The result of a call as the model expects it. That something went wrong is a result too."""
     try:
-        text = use_tool(sandbox, context, call.function.name, json.loads(call.function.arguments))
+        text = use_tool(sandbox, call.function.name, json.loads(call.function.arguments))
+    except SandboxTimeout as error:
+        text = f"{error.stdout}{error.stderr}({error.message})"  # What it wrote until then says where it hangs.
     except (PandastackError, KeyError, ValueError) as error:
         text = f"{type(error).__name__}: {error}"
     print(f"→ {call.function.name} {call.function.arguments}\n← {text}")
@@ -88,7 +90,6 @@ def run(task: str) -> None:
     with (
         PandaStack() as client,
         client.sandboxes.create(template=TEMPLATE, ttl_seconds=600, metadata={"example": "openai"}) as sandbox,
-        sandbox.create_code_context() as context,
     ):
         for _ in range(TURNS_MAX):
             said = ask(model, messages)
@@ -96,7 +97,7 @@ def run(task: str) -> None:
                 return
             calls = [sent(call) for call in said.tool_calls]
             messages.append({"role": "assistant", "content": said.content, "tool_calls": calls})
-            messages += [answer(sandbox, context, call) for call in said.tool_calls]
+            messages += [answer(sandbox, call) for call in said.tool_calls]
     raise SystemExit(f"not done after {TURNS_MAX} turns")
 
 

@@ -1,7 +1,7 @@
 """A web app in a sandbox, seen from outside.
 
-The app is written into the sandbox and started in the background; a link leads to its port, for anybody who has it. When the
-sandbox sleeps, whoever opens the link wakes it, and the app goes on where it was.
+The app is written into the sandbox and started in the background; a link leads to its port, without a key. When the
+sandbox sleeps, opening the link wakes it, and the app goes on where it was.
 
     pip install pandastack
     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_…

@@ -42,7 +42,7 @@ TEXT = [
     (re.compile(r"\basync (with|for|def)\b"), r"\1"),
     (re.compile(r"\(await ([^()]*(?:\([^()]*\))?[^()]*)\)\."), r"\1."),
     (re.compile(r"\bawait "), ""),
-    (re.compile(r"\bAsync(PandaStack|Sandbox|Process|Terminal|OutputStream)"), r"\1"),
+    (re.compile(r"\bAsync(PandaStack|Sandbox|Process|Terminal|OutputStream|Filesystem|Tunnel|Watch)"), r"\1"),
 ]
 
 HEADER = "# Generated from ../_async/{name} by scripts/generate_sync.py. Do not edit.\n"

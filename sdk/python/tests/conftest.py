@@ -23,6 +23,8 @@ class Request:
     query: dict[str, str]
     headers: dict[str, str]
     body: bytes
+    #: The query with what is repeated in it.
+    pairs: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def json(self) -> Any:
@@ -54,6 +56,7 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def handle_any(self) -> None:
                 server.handle(self)
@@ -84,8 +87,8 @@ class Server:
         else:
             body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         headers = {key.lower(): value for key, value in handler.headers.items()}
-        query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        request = Request(handler.command, parts.path, query, headers, body)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        request = Request(handler.command, parts.path, dict(pairs), headers, body, pairs)
         self.requests.append(request)
         if self.answer_with is not None:
             answer = self.answer_with(request)

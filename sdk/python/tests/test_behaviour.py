@@ -14,9 +14,11 @@ import os
 import re
 import subprocess
 import time
+import warnings
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+import httpx
 import pytest
 
 import pandastack
@@ -154,9 +156,11 @@ class Runner:
         )
         if error.status is not None:
             assert error.request_id, "the error has no request id"
-        for field in ("status", "code", "message"):
+        for field in ("status", "code", "message", "stdout", "stderr"):
             if field in wanted:
                 check(field, getattr(error, field), wanted[field])
+        if "text" in wanted:
+            check("text", str(error), wanted["text"])
 
     async def clean_up(self) -> None:
         for work in reversed(self.undo):
@@ -183,7 +187,14 @@ class Runner:
         return box, box
 
     async def do_list(self, on: Any, with_: dict[str, Any]) -> Any:
-        return {"ids": [one.id for one in await settle(self.client.sandboxes.list())]}, None
+        return {"ids": [one.id for one in await settle(self.client.sandboxes.list(**with_))]}, None
+
+    async def do_delete_all(self, on: Any, with_: dict[str, Any]) -> Any:
+        return await settle(self.client.sandboxes.delete_all(**with_)), None
+
+    async def do_tree(self, on: Any, with_: dict[str, Any]) -> Any:
+        tree = await settle(on.tree())
+        return {**tree.to_dict(), "ids": [one.id for one in tree.tree.walk()]}, None
 
     async def do_delete(self, on: Any, with_: dict[str, Any]) -> Any:
         await settle(on.delete())
@@ -207,13 +218,8 @@ class Runner:
     async def do_exec(self, on: Any, with_: dict[str, Any]) -> Any:
         if not with_.pop("stream", False):
             return await settle(on.exec(**with_)), None
-        order: list[str] = []
-
-        def note(stream: str) -> None:
-            if not order or order[-1] != stream:
-                order.append(stream)
-
-        done = await settle(on.exec(on_stdout=lambda text: note("stdout"), on_stderr=lambda text: note("stderr"), **with_))
+        order, notes = ordered("stdout", "stderr")
+        done = await settle(on.exec(**notes, **with_))
         return {**done.to_dict(), "order": order}, None
 
     async def do_write(self, on: Any, with_: dict[str, Any]) -> Any:
@@ -253,16 +259,62 @@ class Runner:
             for name, text in with_["files"].items():
                 (there / name).parent.mkdir(parents=True, exist_ok=True)
                 (there / name).write_text(text, encoding="utf-8")
+            for name, target in with_.get("links", {}).items():
+                (there / name).symlink_to(target)
             up: list[Any] = []
             down: list[Any] = []
             await settle(on.files.upload(there, with_["path"], on_progress=up.append))
-            await settle(on.files.download(with_["path"], back, on_progress=down.append))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # Of links that are left out.
+                await settle(on.files.download(with_["path"], back, on_progress=down.append))
+            every = {path.relative_to(back).as_posix(): path for path in back.rglob("*")}
+            links = {name: os.readlink(path) for name, path in every.items() if path.is_symlink()}
             files = {
-                str(path.relative_to(back)): path.read_text(encoding="utf-8") for path in back.rglob("*") if path.is_file()
+                name: path.read_text(encoding="utf-8")
+                for name, path in every.items()
+                if path.is_file() and not path.is_symlink()
             }
         ends = [max(seen, key=lambda one: (one.bytes_done, one.files_done)) for seen in (up, down)]
         whole = all(one.bytes_done == one.bytes_total and one.files_done == one.files_total for one in ends)
-        return {"files": files, "progress": whole}, None
+        return {"files": files, "links": links, "progress": whole}, None
+
+    async def do_link(self, on: Any, with_: dict[str, Any]) -> Any:
+        op, text = with_.pop("op"), with_.pop("text", None)
+        url = await settle(getattr(on.files, f"{op}_url")(**with_))
+        answer = httpx.get(url, timeout=60) if op == "download" else httpx.put(url, content=text.encode(), timeout=60)
+        return {"url": url, "status": answer.status_code, "text": answer.text}, None
+
+    async def do_watch(self, on: Any, with_: dict[str, Any]) -> Any:
+        cmd, until = with_.pop("cmd"), with_.pop("until")
+        watch = on.files.watch(**with_)
+        seen: list[Any] = []
+        try:
+            await settle(watch.open())
+            await settle(on.exec(cmd))
+            while not seen or f"{seen[-1].kind} {seen[-1].path}" != until:
+                seen.append(await settle(watch.__anext__()) if hasattr(watch, "__anext__") else next(watch))
+        finally:
+            await settle(watch.close())
+        moved = {one.path: one.to for one in seen if one.kind == "moved"}
+        return {"changes": [f"{one.kind} {one.path}" for one in seen], "moved": moved}, None
+
+    async def do_tunnel(self, on: Any, with_: dict[str, Any]) -> Any:
+        tunnel = on.tunnel(with_["port"])
+        try:
+            await settle(tunnel.open())
+            reader, writer = await asyncio.open_connection("127.0.0.1", tunnel.local_port)
+            writer.write(with_["send"].encode())
+            writer.write_eof()
+            try:
+                text = (await asyncio.wait_for(reader.read(-1), 60)).decode()
+            except OSError as error:
+                raise AssertionError(f"no answer: {tunnel.error or error}") from error
+            finally:
+                writer.close()
+        finally:
+            await settle(tunnel.close())
+        assert text, f"no answer: {tunnel.error}"
+        return {"text": text}, None
 
     async def do_terminal(self, on: Any, with_: dict[str, Any]) -> Any:
         terminal = on.terminal(rows=with_["rows"], cols=with_["cols"])
@@ -293,10 +345,11 @@ class Runner:
         return context, context
 
     async def do_run(self, on: Any, with_: dict[str, Any]) -> Any:
-        done = await settle(on.run_code(**with_))
+        order, notes = ordered("stdout", "stderr", "result") if with_.pop("stream", False) else ([], {})
+        done = await settle(on.run_code(**notes, **with_))
         fields = ("stdout", "stderr", "exit_code", "error", "text")
-        result = {field: getattr(done, field, None) for field in fields}
-        return {**result, "results": [one.data for one in getattr(done, "results", [])]}, None
+        result = {field: getattr(done, field) for field in fields}
+        return {**result, "results": [one.data for one in done.results], "order": order}, None
 
     async def do_snapshot(self, on: Any, with_: dict[str, Any]) -> Any:
         snapshot = await settle(on.snapshot())
@@ -351,6 +404,8 @@ class Runner:
                 return await settle(client.me()), None
             finally:
                 await settle(client.close())
+        if what == "set_network_default":
+            return await settle(self.client.set_network_default(with_["network"])), None
         if what == "templates":
             return {"names": [one.name for one in await settle(self.client.templates.list())]}, None
         if what == "audit":
@@ -372,6 +427,17 @@ class Runner:
         if what == "logs":
             return {"text": "\n".join(await collect(on.logs()))}, None
         return await settle(getattr(on, what)(**with_)), None
+
+
+def ordered(*streams: str) -> tuple[list[str], dict[str, Callable[[Any], None]]]:
+    """Callbacks, and the order in which they are called: each stream once per run of equal ones."""
+    order: list[str] = []
+
+    def note(stream: str) -> None:
+        if not order or order[-1] != stream:
+            order.append(stream)
+
+    return order, {f"on_{stream}": (lambda given, stream=stream: note(stream)) for stream in streams}
 
 
 async def first(items: Any) -> Any:

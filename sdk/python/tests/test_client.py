@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Answer, Driver, Server, settle
+from conftest import Answer, Driver, Request, Server, settle
 
 import pandastack
 from pandastack import (
@@ -22,6 +23,7 @@ from pandastack import (
     ConflictError,
     ExecInterrupted,
     Execution,
+    FileChange,
     NotFoundError,
     PandaStack,
     PandastackError,
@@ -30,9 +32,10 @@ from pandastack import (
     Result,
     SandboxTimeout,
     ServerError,
+    VolumeMount,
 )
 from pandastack._config import preview_scheme, resolve
-from pandastack._local import safe_name
+from pandastack._local import safe_name, stays_inside
 from pandastack._sse import EventDecoder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -136,6 +139,11 @@ def test_where_key_and_address_come_from(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PANDASTACK_API_KEY", "pds_key")
     monkeypatch.setenv("PANDASTACK_API", "http://api/")
     assert told() == ("pds_key", "http://api")
+    for given in ({"token": "pds_t", "api_url": "http://u"}, {"api_key": "pds_t", "base_url": "http://u", "token": "pds_t"}):
+        named = PandaStack(**given)
+        assert (named.api_key, named.api_url) == ("pds_t", "http://u")
+    with pytest.raises(ValueError, match="two names"):
+        PandaStack("pds_1", token="pds_2")
     old = Client("http://argument", "pds_argument")
     assert (old.api_url, old._transport.config.api_key) == ("http://argument", "pds_argument")
 
@@ -216,9 +224,89 @@ def test_commands(driver: Driver) -> None:
     with pytest.raises(SandboxTimeout) as late:
         driver.sandbox(lambda box: box.exec("sleep 9", timeout_seconds=1))
     assert (late.value.status, late.value.code, late.value.request_id) == (504, "timeout", "r")
-    assert isinstance(late.value.__cause__, ServerError)
+    assert late.value.__cause__ is None and late.value.__suppress_context__, "one traceback, not two"
     with pytest.raises(SandboxTimeout):
         driver.sandbox(lambda box: box.run_code("while True: pass"))
+    driver.server.answers = [Answer(200, {"stdout": "/root\n", "exit_code": 1, "hint": "give it a network"})]
+    driver.server.requests.clear()
+    assert driver.sandbox(lambda box: box.exec(["ls", "-d", "a b"])).hint == "give it a network"
+    assert driver.server.requests[-1].json == {"cmd": ["ls", "-d", "a b"]}
+    with pytest.raises(CommandFailed, match="exit code 1 of: ls 'a b'\nhint: give it a network"):
+        driver.sandbox(lambda box: box.exec(["ls", "a b"], check=True))
+
+
+def test_what_was_written_until_the_time_was_up(driver: Driver) -> None:
+    partial = {"stdout": "one\ntwo\n", "stderr": "x" * 300, "truncated": True, "results": [{"text/plain": "7"}]}
+    body = {"error": "command timeout after 1 s", "code": "timeout", "hint": "raise it", "partial": partial}
+    driver.server.answers = [Answer(504, body)]
+    for work in (
+        lambda box: box.exec("x", timeout_seconds=1),
+        lambda box: box.run_code("x", timeout_seconds=1),
+        lambda box: box.run_once("x"),
+    ):
+        with pytest.raises(SandboxTimeout) as raised:
+            driver.sandbox(work)
+        late = raised.value
+        assert (late.stdout, late.stderr, late.truncated) == ("one\ntwo\n", "x" * 300, True)
+        assert late.results[0].text == "7"
+        assert str(late) == f"command timeout after 1 s\nlast of stdout: two\nlast of stderr: …{'x' * 200}\nhint: raise it"
+    events = event("stdout", '{"chunk":"all of it"}') + event("error", json.dumps({**body, "partial": {"stdout": "of it"}}))
+    driver.server.answers = [Answer(200, events, STREAM)]
+    for work in (
+        lambda box: box.exec("x", on_stdout=print),
+        lambda box: box.run_code("x", on_stdout=print),
+    ):
+        with pytest.raises(SandboxTimeout) as raised:
+            driver.sandbox(work)
+        assert (raised.value.stdout, raised.value.truncated) == ("all of it", False)
+    driver.server.answers = [Answer(200, event("error", json.dumps(body)), STREAM)]
+    with pytest.raises(SandboxTimeout, match="last of stdout: two"):
+        driver.sandbox(lambda box: box.stream("x"))
+
+
+def test_code(driver: Driver) -> None:
+    cell = {"stdout": "hi\n", "exit": 0, "exit_code": 0, "results": [{"text/plain": "42"}], "context_id": "c"}
+    driver.server.answers = [Answer(200, cell)]
+    done = driver.sandbox(lambda box: box.run_code("x + 1", "py", 5))
+    assert (done.text, done.stdout, done.exit_code, done.context_id, done.ok) == ("42", "hi\n", 0, "c", True)
+    driver.sandbox(lambda box: box.run_code("x", context="c"))
+    driver.server.answers = [Answer(200, {"language": "ruby", "stdout": "1", "stderr": "e", "exit_code": 3})]
+    once = driver.sandbox(lambda box: box.run_code("puts 1", language="ruby"))
+    assert (once.stdout, once.stderr, once.exit_code, once.text, once.ok) == ("1", "e", 3, None, False)
+    driver.sandbox(lambda box: box.run_code("print(1)", once=True))
+    sent = [(one.path.removeprefix("/v1/sandboxes/box/repl"), one.json) for one in driver.server.requests]
+    assert sent == [("", {"language": "python", "code": "print(1)"})]
+    with pytest.raises(ValueError, match="runs once"):
+        driver.sandbox(lambda box: box.run_code("x", once=True, on_stdout=print))
+
+
+def test_cells_are_followed(driver: Driver) -> None:
+    body = (
+        b": ping\n\n"
+        + event("stdout", '{"chunk":"a"}')
+        + event("result", '{"text/plain":"<Figure>","image/png":"iVBOR"}')
+        + event("stderr", '{"chunk":"e"}')
+        + event("exit", '{"exit":1,"exit_code":1,"error":"Traceback","duration_ms":5,"context_id":"c"}')
+    )
+    driver.server.answers = [Answer(200, body, STREAM)]
+    seen: list[Any] = []
+    work = {"on_stdout": seen.append, "on_stderr": seen.append, "on_result": lambda one: seen.append(one.png)}
+    done = driver.sandbox(lambda box: box.run_code("plot()", timeout_seconds=2, **work))
+    assert seen == ["a", "iVBOR", "e"]
+    assert (done.stdout, done.stderr, done.png, done.error, done.exit_code, done.context_id) == (
+        *("a", "e", "iVBOR", "Traceback", 1, "c"),
+    )
+    request = driver.server.requests[-1]
+    assert request.path == "/v1/sandboxes/box/repl/sessions/default/run/stream"
+    assert request.json == {"code": "plot()", "language": "python", "timeout_ms": 2000}
+    for cut in (False, True):
+        driver.server.answers = [Answer(200, event("stdout", '{"chunk":"half"}'), STREAM, cut=cut)]
+        with pytest.raises(ExecInterrupted) as raised:
+            driver.sandbox(lambda box: box.run_code("x", on_stdout=print))
+        assert raised.value.partial_stdout == "half"
+    driver.server.answers = [Answer(200, event("error", '{"error":"no such context","code":"not_found"}'), STREAM)]
+    with pytest.raises(NotFoundError, match="no such context"):
+        driver.sandbox(lambda box: box.run_code("x", context="c", on_stdout=print))
 
 
 def test_streams(driver: Driver) -> None:
@@ -299,34 +387,144 @@ def test_creating(driver: Driver) -> None:
     driver.server.answers = [Answer(201, {"id": "box"})]
     driver.run(lambda client: client.sandboxes.create())
     driver.run(lambda client: client.sandboxes.create(from_snapshot="s"))
-    with pytest.warns(DeprecationWarning, match="a template has its size"):
-        driver.run(
-            lambda client: client.sandboxes.create(
-                "base",
-                4,
-                ttl_seconds=5,
-                persistent=True,
-                metadata={"a": "b"},
-                volumes=["one", {"name": "two", "read_only": True}],
-                env={"K": "v"},
-                network="none",
-                disk_gb=4,
-            )
+    driver.run(
+        lambda client: client.sandboxes.create(
+            "base",
+            4,
+            1024,
+            ttl_seconds=5,
+            persistent=True,
+            metadata={"a": "b"},
+            volumes=["one", {"name": "two", "read_only": True}, "three:/mnt", "four:/a b:ro", VolumeMount("five", "/five")],
+            env={"K": "v"},
+            network="none",
+            disk_gb=4,
+            name="mine",
         )
+    )
     assert [one.json for one in driver.server.requests] == [
         {"template": "code-interpreter"},
         {"from_snapshot": "s"},
         {
             "template": "base",
+            "cpu": 4,
+            "memory_mb": 1024,
             "ttl_seconds": 5,
             "persistent": True,
             "metadata": {"a": "b"},
-            "volumes": [{"name": "one"}, {"name": "two", "read_only": True}],
+            "volumes": [
+                {"name": "one"},
+                {"name": "two", "read_only": True},
+                {"name": "three", "mount": "/mnt"},
+                {"name": "four", "mount": "/a b", "read_only": True},
+                {"name": "five", "mount": "/five"},
+            ],
             "env": {"K": "v"},
             "network": "none",
             "disk_gb": 4,
+            "name": "mine",
         },
     ]
+
+
+def test_volumes_in_the_short_form() -> None:
+    assert VolumeMount.of("data") == VolumeMount("data")
+    assert VolumeMount.of("data:ro") == VolumeMount("data", None, True)
+    assert VolumeMount.of("data:/mnt:rw") == VolumeMount("data", "/mnt")
+    for bad in ("", ":/mnt", "data:mnt", "data:/a:/b", "data:ro:/mnt", "data:/mnt:rx", "data:ro:ro"):
+        with pytest.raises(ValueError, match="not a volume"):
+            VolumeMount.of(bad)
+
+
+def test_what_the_server_warns_of_is_said_where_it_was_asked_for(driver: Driver) -> None:
+    text = "network is all, but this server has no uplink"
+    driver.server.answers = [Answer(201, {"id": "box", "warnings": [text]})]
+    with pytest.warns(UserWarning, match="no uplink") as seen:
+        box = driver.run(lambda client: client.sandboxes.create(network="all"))
+    assert [Path(one.filename).name for one in seen] == ["conftest.py" if driver.flavour == "async" else Path(__file__).name]
+    assert box.info.warnings == [text]
+    with pytest.warns(UserWarning, match="no uplink"):
+        driver.sandbox(lambda box: box.patch(network="all"))
+
+
+def test_names_and_filters(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"id": "box", "name": "mine", "ancestors": ["a", "b"]})]
+    seen = driver.sandbox(lambda box: box.patch(name="mine"))
+    assert (seen.name, seen.ancestors) == ("mine", ["a", "b"]) and "name='mine'" in repr(seen)
+    driver.sandbox(lambda box: box.patch(name=None))
+    driver.sandbox(lambda box: box.patch(env={}))
+    filters = {
+        "status": ["running", "paused"],
+        "template": "base",
+        "name": "n",
+        "metadata": {"a": "1", "b": None},
+        "parent": "p",
+        "root": "r",
+    }
+    driver.server.requests.clear()
+    driver.server.answers = [Answer(200, [{"id": "box"}]), Answer(200, {"deleted": ["box"], "failures": {}})]
+    assert [one.id for one in driver.run(lambda client: client.sandboxes.list(**filters))] == ["box"]
+    assert driver.run(lambda client: client.sandboxes.delete_all(**filters)).deleted == ["box"]
+    wanted = [
+        ("template", "base"),
+        ("name", "n"),
+        ("parent", "p"),
+        ("root", "r"),
+        ("status", "running"),
+        ("status", "paused"),
+        ("metadata", "a=1"),
+        ("metadata", "b"),
+    ]
+    assert [(one.method, one.pairs) for one in driver.server.requests] == [("GET", wanted), ("DELETE", wanted)]
+    driver.run(lambda client: client.sandboxes.delete_all(all=True))
+    assert driver.server.requests[-1].pairs == [("all", "true")]
+    for wrong in ({}, {"all": False}, {"all": True, "name": "n"}, {"metadata": {}}, {"status": []}):
+        count = len(driver.server.requests)
+        with pytest.raises(ValueError):
+            driver.run(lambda client, wrong=wrong: client.sandboxes.delete_all(**wrong))
+        assert len(driver.server.requests) == count, "nothing is sent that might mean all"
+
+
+def test_trees(driver: Driver) -> None:
+    leaf = {"id": "c", "status": "running", "children": []}
+    node = {"id": "a", "name": "root", "status": "deleted", "children": [{"id": "b", "children": [leaf]}, {"id": "d"}]}
+    answer = {"root": "a", "ancestors": [{"id": "a"}], "tree": node, "snapshots": [{"id": "s", "sandbox_id": "b"}]}
+    driver.server.answers = [Answer(200, answer)]
+    tree = driver.sandbox(lambda box: box.tree())
+    assert [one.id for one in tree.tree.walk()] == ["a", "b", "c", "d"]
+    assert (tree.ancestors[0].id, tree.snapshots[0].sandbox_id) == ("a", "b")
+    assert tree.tree.children[0].children[0].status == "running"
+
+
+def test_the_network_of_a_workspace(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"workspace": "w", "network_default": "all"}), Answer(200, {"network_default": None})]
+    assert driver.run(lambda client: client.set_network_default("all")).network_default == "all"
+    assert driver.run(lambda client: client.set_network_default(None)).network_default is None
+    assert [(one.method, one.json) for one in driver.server.requests] == [
+        ("PATCH", {"network_default": "all"}),
+        ("PATCH", {"network_default": None}),
+    ]
+
+
+def test_closing_is_quiet_when_the_block_fails(driver: Driver) -> None:
+    async def use(client: Any, fails: bool) -> None:
+        driver.server.answers = [Answer(201, {"id": "box"})]
+        box = await settle(client.sandboxes.create())
+        driver.server.answers = [Answer(500, {"error": "going away"})]
+        if driver.flavour == "sync":
+            with box:
+                if fails:
+                    raise KeyError("of the block")
+        else:
+            async with box:
+                if fails:
+                    raise KeyError("of the block")
+
+    with pytest.raises(KeyError) as raised:
+        driver.run(lambda client: use(client, True))
+    assert raised.value.__context__ is None
+    with pytest.raises(ServerError, match="going away"):
+        driver.run(lambda client: use(client, False))
 
 
 def test_the_default_client_takes_arguments_in_the_order_of_earlier_versions(server: Server) -> None:
@@ -434,3 +632,158 @@ def test_lists_that_were_cut_are_said_to_be(driver: Driver) -> None:
 def test_keys_are_not_shown_by_accident() -> None:
     assert "pds_secret" not in repr(pandastack.Token(prefix="pds_1", token="pds_secret"))
     assert "pds_secret" not in repr(PandaStack("pds_secret", "http://x"))
+
+
+def test_relative_paths_begin_at_the_home_directory(driver: Driver) -> None:
+    def answer(request: Request) -> Answer:
+        if request.path.endswith("/exec"):
+            return Answer(200, {"stdout": "/home/panda\n", "exit_code": 0})
+        return Answer(200, {"id": "box", "path": "", "bytes": 1, "entries": []})
+
+    async def use(client: Any) -> None:
+        box = await settle(client.sandboxes.get("box"))
+        await settle(box.files.write("note", "x"))
+        await settle(box.files.write("./a/b", "x"))
+        await settle(box.files.rename("~/c", "d"))
+        await settle(box.files.list("."))
+        await settle(box.files.list("~"))
+        await settle(box.files.write("/abs", "x"))
+
+    driver.server.answer_with = answer
+    driver.run(use)
+    asked = [one for one in driver.server.requests if one.path.endswith("/exec")]
+    assert [one.json["cmd"] for one in asked] == ["pwd"]
+    told = [one.query.get("path") or one.json for one in driver.server.requests if "/fs" in one.path]
+    home = "/home/panda"
+    assert told == [f"{home}/note", f"{home}/a/b", {"path": f"{home}/c", "to": f"{home}/d"}, home, home, "/abs"]
+
+
+def test_links_stay_links(driver: Driver, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    (there / "lib").mkdir(parents=True)
+    (there / "lib" / "a").write_text("a")
+    for name, target in {"lib64": "lib", "a": "lib/a", "gone": "../nowhere", "lib/up": "../lib"}.items():
+        (there / name).symlink_to(target)
+    driver.server.answers = [Answer(200, {"path": "", "bytes": 1, "exit_code": 0})]
+    driver.sandbox(lambda box: box.files.upload(there, "/p"))
+    assert [one.query["path"] for one in driver.server.requests if one.method == "PUT"] == ["/p/lib/a"]
+    links = [one.json["cmd"] for one in driver.server.requests if one.path.endswith("/exec")]
+    assert [one[:2] + one[3:] for one in links] == [
+        ["sh", "-c", "sh", "lib/a", "/p/a", "../nowhere", "/p/gone", "lib", "/p/lib64", "../lib", "/p/lib/up"]
+    ]
+    driver.server.answers = [Answer(200, {"path": "", "bytes": 1, "exit_code": 1, "stderr": "ln: read-only\n"})]
+    with pytest.raises(PandastackError, match="read-only"):
+        driver.sandbox(lambda box: box.files.upload(there, "/p"))
+
+    def entry(name: str, link: Any = None, is_dir: bool = False) -> dict[str, Any]:
+        return {"name": name, "path": f"/d/{name}", "is_dir": is_dir, "size": 1, "link_target": link}
+
+    listings = {
+        "/d": [
+            entry("f"),
+            entry("ok", "sub/x"),
+            entry("dir", "sub", True),
+            entry("sub", None, True),
+            entry("out", "../../etc"),
+        ],
+        "/d/sub": [{**entry("up", "../f"), "path": "/d/sub/up"}, {**entry("x"), "path": "/d/sub/x"}],
+    }
+
+    def answer(request: Request) -> Answer:
+        path = request.query.get("path", "")
+        if request.path.endswith("/stat"):
+            return Answer(200, {"name": "d", "path": "/d", "is_dir": True})
+        if request.path.endswith("/dir"):
+            return Answer(200, {"path": path, "entries": listings[path]})
+        return Answer(200, b"x") if request.path.endswith("/fs") else Answer(200, {"id": "box"})
+
+    driver.server.answer_with = answer
+    back = tmp_path / "back"
+    back.mkdir()
+    # As a guest could have left it by an earlier download, to lead the next one elsewhere.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (back / "sub").symlink_to(elsewhere)
+    (back / "ok").symlink_to("old")
+    with pytest.warns(RuntimeWarning, match=r"/d/out -> \.\./\.\./etc"):
+        driver.run(lambda client: fetch(client, back))
+    assert list(elsewhere.iterdir()) == [] and (back / "sub" / "x").read_bytes() == b"x"
+    assert {one.name: str(one.readlink()) for one in [*back.iterdir(), *(back / "sub").iterdir()] if one.is_symlink()} == {
+        "ok": "sub/x",
+        "dir": "sub",
+        "up": "../f",
+    }
+
+
+async def fetch(client: Any, local: Path) -> None:
+    box = await settle(client.sandboxes.get("box"))
+    await settle(box.files.download("/d", local))
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "inside"),
+    [
+        ("a", "b", True),
+        ("a", "./b//c", True),
+        ("a", ".", True),
+        ("a", "", False),
+        ("a", "..", False),
+        ("a", "/etc", False),
+        ("a", "b/../../c", False),
+        ("d/a", "../b", True),
+        ("d/a", "../../b", False),
+        ("d/a", "x/../..", False),
+        ("d/a", "..\\..\\b", False),
+        ("d/a", "a\0b", False),
+    ],
+)
+def test_links_that_lead_elsewhere(link: str, target: str, inside: bool) -> None:
+    assert stays_inside(Path("/t"), Path("/t", link), target) is inside
+
+
+def test_watching(driver: Driver) -> None:
+    body = (
+        event("ready", "{}")
+        + b": ping\n\n"
+        + event("change", '{"path":"/root/a","kind":"created","is_dir":false}')
+        + event("overflow", "{}")
+        + event("change", '{"path":"/root/a","kind":"moved","is_dir":true,"to":"/root/b"}')
+    )
+    driver.server.answers = [Answer(200, body, STREAM)]
+
+    async def three(box: Any) -> list[FileChange]:
+        seen: list[FileChange] = []
+        if driver.flavour == "sync":
+            with box.files.watch("/root", recursive=True) as changes:
+                for change in changes:
+                    seen.append(change)
+                    if len(seen) == 3:
+                        changes.close()
+        else:
+            async with box.files.watch("/root", recursive=True) as changes:
+                async for change in changes:
+                    seen.append(change)
+                    if len(seen) == 3:
+                        await changes.close()
+        return seen
+
+    assert driver.sandbox(three) == [
+        FileChange("/root/a", "created"),
+        FileChange("/root", "overflow"),
+        FileChange("/root/a", "moved", True, "/root/b"),
+    ]
+    assert driver.server.requests[0].query == {"path": "/root", "recursive": "true"}
+    # An end that was not asked for is none.
+    with pytest.raises(pandastack.ConnectionError, match="watching ended"):
+        driver.sandbox(lambda box: box.files.watch("/root"))
+    driver.server.answers = [Answer(200, event("error", '{"error":"it is gone","code":"not_found"}'), STREAM)]
+    with pytest.raises(NotFoundError, match="it is gone"):
+        driver.sandbox(lambda box: box.files.watch("/root"))
+
+
+def test_links_to_files(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"url": "http://x/v1/f/t", "method": "GET"})]
+    assert driver.sandbox(lambda box: box.files.download_url("/a")) == "http://x/v1/f/t"
+    assert driver.server.requests[0].json == {"path": "/a", "operation": "read"}
+    driver.sandbox(lambda box: box.files.upload_url("/a", expires_in_seconds=60))
+    assert driver.server.requests[0].json == {"path": "/a", "operation": "write", "expires_in_seconds": 60}

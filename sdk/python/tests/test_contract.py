@@ -37,9 +37,7 @@ SCHEMA_OF = {
 BEYOND = {"Template": {"label", "description", "category", "base"}}
 
 MODELS = [
-    one
-    for _, one in inspect.getmembers(models, inspect.isclass)
-    if issubclass(one, models.Model) and one is not models.Model
+    one for _, one in inspect.getmembers(models, inspect.isclass) if issubclass(one, models.Model) and one is not models.Model
 ]
 
 
@@ -80,14 +78,15 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return bool(found) and "properties" in SCHEMAS[found[0]] and "additionalProperties" not in schema
 
 
-def sample(schema: dict[str, Any]) -> Any:
-    """A value that a schema allows, with every field set."""
+def sample(schema: dict[str, Any], within: tuple[str, ...] = ()) -> Any:
+    """A value that a schema allows, with every field set. Schemas that contain themselves end after one round."""
     if "$ref" in schema:
-        return sample(SCHEMAS[schema["$ref"].rsplit("/", 1)[1]])
+        name = schema["$ref"].rsplit("/", 1)[1]
+        return {} if name in within else sample(SCHEMAS[name], (*within, name))
     if "allOf" in schema:
-        return {key: value for part in schema["allOf"] for key, value in sample(part).items()}
+        return {key: value for part in schema["allOf"] for key, value in sample(part, within).items()}
     if "oneOf" in schema:
-        return sample(schema["oneOf"][0])
+        return sample(schema["oneOf"][0], within)
     if "enum" in schema:
         return schema["enum"][0]
     kind = schema.get("type")
@@ -95,16 +94,18 @@ def sample(schema: dict[str, Any]) -> Any:
         kind = next(one for one in kind if one != "null")
     if kind == "object" or "properties" in schema:
         if "properties" not in schema:
-            return {"key": sample(schema.get("additionalProperties", {"type": "string"}))}
-        return {key: sample(value) for key, value in schema["properties"].items()}
+            return {"key": sample(schema.get("additionalProperties", {"type": "string"}), within)}
+        return {key: sample(value, within) for key, value in schema["properties"].items()}
     if kind == "array":
-        return [sample(schema["items"])]
+        return [sample(schema["items"], within)]
     return {"string": "text", "integer": 7, "number": 7.5, "boolean": True}.get(str(kind))
 
 
 STREAMS = {
     "/exec/stream": b'event: stdout\ndata: {"chunk":"x"}\n\nevent: exit\ndata: {"exit_code":0}\n\n',
     "/output": b'event: stdout\ndata: {"chunk":"x"}\n\nevent: exit\ndata: {"exit_code":0}\n\n',
+    "/run/stream": b'event: stdout\ndata: {"chunk":"x"}\n\nevent: exit\ndata: {"exit_code":0}\n\n',
+    "/fs/watch": b'event: ready\ndata: {}\n\nevent: change\ndata: {"path":"/x","kind":"created"}\n\n',
     "/events": b'event: event\ndata: {"type":"sandbox.running"}\n\n',
     "/logs": b'event: line\ndata: {"line":"x\\n"}\n\n',
 }
@@ -180,6 +181,7 @@ Work = Callable[[Any], Any]
 
 CLIENT: dict[str, Work] = {
     "me": lambda c: c.me(),
+    "set_network_default": lambda c: c.set_network_default("all"),
     "audit": lambda c: c.audit(since="0", limit=5),
     "boot_stats": lambda c: c.boot_stats(5),
     "version": lambda c: c.version(),
@@ -190,11 +192,19 @@ CLIENT: dict[str, Work] = {
         persistent=True,
         metadata={"a": "b"},
         from_snapshot="s",
-        volumes=["v", {"name": "w", "read_only": True}],
+        volumes=["v", {"name": "w", "read_only": True}, "x:/mnt:ro"],
         env={"A": "b"},
         network="none",
+        cpu=2,
+        memory_mb=1024,
+        disk_gb=8,
+        name="n",
     ),
     "sandboxes.list": lambda c: c.sandboxes.list(),
+    "sandboxes.list, filtered": lambda c: c.sandboxes.list(
+        status="running", template="t", name="n", metadata={"a": "b"}, parent="p", root="r"
+    ),
+    "sandboxes.delete_all": lambda c: c.sandboxes.delete_all(all=True),
     "sandboxes.get": lambda c: c.sandboxes.get("x"),
     "sandboxes.delete": lambda c: c.sandboxes.delete("x"),
     "snapshots.list": lambda c: c.snapshots.list(sandbox_id="x"),
@@ -222,10 +232,14 @@ SANDBOX: dict[str, Work] = {
     "lifecycle": lambda b: b.lifecycle(),
     "set_ttl": lambda b: b.set_ttl(5),
     "set_persistent": lambda b: b.set_persistent(True),
-    "patch": lambda b: b.patch(metadata={"a": None}, env={"A": "b"}, network="all"),
+    "patch": lambda b: b.patch(metadata={"a": None}, env={"A": "b"}, network="all", name="n"),
+    "tree": lambda b: b.tree(),
     "exec": lambda b: b.exec("x", 1.5, cwd="/", env={"A": "b"}, stdin="x", user="u"),
     "stream": lambda b: b.stream("x", 1.5),
+    "exec, a list": lambda b: b.exec(["x"]),
     "run_code": lambda b: b.run_code("x", "bash", 1.5),
+    "run_code, followed": lambda b: b.run_code("x", "bash", 1.5, on_stdout=str),
+    "run_once": lambda b: b.run_once("x", "bash", 1.5),
     "create_code_context": lambda b: b.create_code_context(cwd="/"),
     "code_contexts": lambda b: b.code_contexts(),
     "snapshot": lambda b: b.snapshot(),
@@ -250,6 +264,9 @@ SANDBOX: dict[str, Work] = {
     "files.chmod": lambda b: b.files.chmod("/x", "0755"),
     "files.rename": lambda b: b.files.rename("/x", "/y"),
     "files.remove": lambda b: b.files.remove("/x"),
+    "files.watch": lambda b: _one(b.files.watch("/x", recursive=True)),
+    "files.download_url": lambda b: b.files.download_url("/x", 60),
+    "files.upload_url": lambda b: b.files.upload_url("/x", 60),
     "processes.start": lambda b: b.processes.start("x", cwd="/", env={}, stdin=True, tag="t", timeout_seconds=1.5, user="u"),
     "processes.start, a list": lambda b: b.processes.start(["ls", "-l"]),
     "processes.list": lambda b: b.processes.list(),
@@ -266,6 +283,14 @@ THROUGH: dict[str, Work] = {
     "process.signal": lambda b: _then(b.processes.get(1), lambda p: p.signal(9)),
     "process.kill": lambda b: _then(b.processes.get(1), lambda p: p.kill()),
 }
+
+
+async def _one(watch: Any) -> Any:
+    """The first change that is seen."""
+    try:
+        return await settle(watch.__anext__()) if hasattr(watch, "__anext__") else next(watch)
+    finally:
+        await settle(watch.close())
 
 
 async def _then(first: Any, work: Work) -> Any:
@@ -291,12 +316,16 @@ NOT_USED = {
     ("POST", "/v1/sandboxes/{id}/preview"),
     ("POST", "/v1/sandboxes/{id}/start"),
     ("POST", "/v1/sandboxes/{id}/stop"),
-    # Used, as a WebSocket: by the table of behaviour.
+    # Used, as WebSockets: by the table of behaviour.
     ("GET", "/v1/sandboxes/{id}/exec/pty"),
+    ("GET", "/v1/sandboxes/{id}/ports/{port}/tcp"),
+    # What the links of files.download_url and files.upload_url lead to.
+    ("GET", "/v1/f/{token}"),
+    ("PUT", "/v1/f/{token}"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*more entries")
+@pytest.mark.filterwarnings("ignore:.*more entries", "ignore:text:UserWarning")
 def test_every_request_is_one_the_server_knows(driver: Driver) -> None:
     document = FromDocument()
     driver.server.answer_with = document

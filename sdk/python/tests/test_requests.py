@@ -156,7 +156,9 @@ def test_builds(driver: Driver, waits: list[float], tmp_path: Path, monkeypatch:
     driver.server.answers = [queued, said, done]
     driver.server.requests.clear()
     lines: list[str] = []
-    assert driver.run(lambda c: c.templates.push("t", tmp_path / "Dockerfile", platform="linux/amd64", on_log=lines.append)).is_done
+    assert driver.run(
+        lambda c: c.templates.push("t", tmp_path / "Dockerfile", platform="linux/amd64", on_log=lines.append)
+    ).is_done
     assert lines == ["one", "two"]
     assert b'name="src/a.txt"; filename="src/a.txt"' in driver.server.requests[0].body
     driver.server.answers = [queued]
@@ -208,3 +210,28 @@ def test_databases_are_waited_for(driver: Driver) -> None:
     driver.server.answers = [Answer(200, {"id": "d", "status": "provisioning"})]
     with pytest.raises(TimeoutError):
         driver.run(lambda c: c.databases.wait_until_ready("d", timeout=0))
+
+
+def test_templates_are_waited_for_while_they_move(driver: Driver, waits: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    from pandastack._async import builds as async_builds
+    from pandastack._async import transport
+    from pandastack._sync import builds as sync_builds
+
+    async def no_wait(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(async_builds, "sleep", no_wait)
+    monkeypatch.setattr(sync_builds, "sleep", waits.append)
+    for module in (async_builds, sync_builds):
+        monkeypatch.setattr(module, "time", transport.time)
+
+    def at(changed_at: str) -> Answer:
+        return Answer(200, {"name": "t", "status": "preparing", "progress_detail": {"step": "s", "changed_at": changed_at}})
+
+    ready = Answer(200, {"name": "t", "status": "ready"})
+    driver.server.answers = [*(at(f"t{n // 3}") for n in range(20)), ready]
+    assert driver.run(lambda c: c.templates.wait("t"), template_stall_seconds=5).status == "ready"
+    for given in ({}, {"timeout_seconds": 3}):
+        driver.server.answers = [at("t0")]
+        with pytest.raises(TemplateBuildError, match="not ready"):
+            driver.run(lambda c, given=given: c.templates.wait("t", **given), template_stall_seconds=5)

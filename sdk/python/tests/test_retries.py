@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -17,10 +19,11 @@ from pandastack import (
     CreateCancelled,
     CreateRetryEvent,
     NotFoundError,
+    Progress,
     RateLimitError,
     ServerError,
 )
-from pandastack._retry import create_delay, parse_retry_after
+from pandastack._retry import CreateWait, create_delay, parse_retry_after
 from pandastack.exceptions import error_from_answer
 
 BOX = Answer(201, {"id": "box", "status": "running"})
@@ -220,3 +223,85 @@ def test_delays_grow_to_a_bound_and_fit_the_budget() -> None:
     assert create_delay(refusal, attempt=0, elapsed=61, budget=60, uniform=most) is None
     nothing = error_from_answer(507, {"error": "full"})
     assert create_delay(nothing, attempt=0, elapsed=59.2, budget=60, uniform=most) is None
+
+
+def preparing(step: str, changed_at: str) -> Answer:
+    progress = {"step": step, "started_at": "2026-01-01T00:00:00Z", "changed_at": changed_at}
+    body = {"error": f'template "base" is being prepared: {step}', "code": "template_preparing", "progress": progress}
+    return Answer(503, body, {"Retry-After": "2"})
+
+
+def test_a_template_is_waited_for_while_its_preparation_moves(driver: Driver, waits: list[float]) -> None:
+    # Far longer than there is budget for lack of room, which begins anew afterwards.
+    steps = [preparing(f"installing packages: {n} of 130", f"t{n // 5}") for n in range(45)]
+    driver.server.answers = [*steps, NO_ROOM, NO_ROOM, BOX]
+    seen: list[Progress] = []
+    events: list[CreateRetryEvent] = []
+    assert driver.run(create, on_progress=seen.append, on_create_retry=events.append).id == "box"
+    assert waits[:45] == [2.0] * 45 and len(waits) == 47
+    assert len(seen) == 45 and seen[41].step == "installing packages: 41 of 130"
+    assert events[41].progress == seen[41] and events[-1].progress is None
+
+
+def test_a_preparation_that_stands_still_is_given_up(driver: Driver, waits: list[float]) -> None:
+    driver.server.answers = [preparing("unpacking", "t0"), preparing("installing", "t1")]
+    with pytest.raises(CapacityError, match="no progress for 10 s") as raised:
+        driver.run(create, template_stall_seconds=10)
+    assert raised.value.code == "template_preparing" and 8 <= sum(waits) <= 12
+
+
+def test_the_limit_of_the_caller_ends_all_waiting(driver: Driver, waits: list[float]) -> None:
+    driver.server.answers = [preparing("unpacking", f"t{n}") for n in range(20)]
+    with pytest.raises(CapacityError, match="max_create_wait_seconds"):
+        driver.run(create, max_create_wait_seconds=9)
+    assert 7 <= sum(waits) <= 9
+    waits.clear()
+    with pytest.raises(CapacityError):
+        driver.sandbox(lambda box: box.fork(max_create_wait_seconds=0))
+    assert waits == []
+    with pytest.raises(ValueError, match="max_create_wait_seconds"):
+        driver.run(create, max_create_wait_seconds=-1)
+
+
+def test_how_long_a_creation_waits() -> None:
+    def refused(changed_at: str) -> Any:
+        body = preparing("unpacking", changed_at).body
+        return error_from_answer(503, body, retry_after=2.0)
+
+    wait = CreateWait(budget=60, stall=600, most=None, now=0)
+    # However long, as long as it moves.
+    assert all(wait.delay(refused(f"t{n}"), n * 599.0) == 2 for n in range(1000))
+    last = 999 * 599.0
+    assert wait.delay(refused("t999"), last + 599.9) == 2 and wait.delay(refused("t999"), last + 600) is None
+    full = error_from_answer(503, {"error": "full"}, retry_after=2.0)
+    assert wait.delay(full, last + 601) is not None and wait.delay(full, last + 601 + 60) is None
+    limited = CreateWait(budget=60, stall=600, most=5, now=0)
+    assert limited.delay(refused("a"), 4) == 1 and limited.delay(refused("b"), 5) is None
+    assert CreateWait(budget=60, stall=600, most=5, now=0).delay(full, 5) is None
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_line_on_a_terminal_and_nothing_elsewhere(
+    driver: Driver, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    answers = [preparing("installing packages: 41 of 130", "t0"), preparing("x" * 100, "t1"), BOX]
+
+    def shown(out: io.StringIO, **options: Any) -> str:
+        driver.server.answers = list(answers)
+        monkeypatch.setattr(sys, "stderr", out)
+        driver.run(create, **options)
+        return out.getvalue()
+
+    first, second, last = shown(Terminal()).split("\r\x1b[K")[1:]
+    assert first == "preparing minimal: installing packages: 41 of 130 (0 s)"
+    assert len(second) == 59 and second.endswith("x… (2 s)") and last == ""
+    assert shown(Terminal(), on_progress=lambda progress: None) == ""
+    assert shown(io.StringIO()) == ""
+    monkeypatch.setenv("TERM", "dumb")
+    assert shown(Terminal()) == ""

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 # So that `pandastack.sandbox` and the like are there, as in earlier versions.
-from . import apps, databases, functions, sandbox, schedules, snapshots, templates, tokens, volumes  # noqa: F401
+from . import apps, databases, functions, sandbox, schedules, snapshots, templates, tokens, volumes  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from ._async.apps import AsyncApps
 from ._async.builds import AsyncTemplates
 from ._async.client import AsyncPandaStack
@@ -26,6 +26,8 @@ from ._async.processes import AsyncProcess, AsyncProcesses
 from ._async.resources import AsyncSandboxes, AsyncSnapshots, AsyncTokens, AsyncVolumes
 from ._async.sandbox import AsyncSandbox, AsyncSandboxCommands
 from ._async.terminal import AsyncTerminal
+from ._async.tunnel import AsyncTunnel
+from ._async.watching import AsyncWatch
 from ._execution import Execution, Result
 from ._retry import CreateRetryEvent
 from ._sync.apps import Apps
@@ -41,6 +43,8 @@ from ._sync.processes import Process, Processes
 from ._sync.resources import Sandboxes, Snapshots, Tokens, Volumes
 from ._sync.sandbox import Sandbox, SandboxCommands
 from ._sync.terminal import Terminal
+from ._sync.tunnel import Tunnel
+from ._sync.watching import Watch
 from ._version import __version__
 from .client import Client
 from .exceptions import (
@@ -66,13 +70,16 @@ from .exceptions import (
 )
 from .explore import BranchOutcome, Candidate, ExploreResult, explore
 from .models import (
+    Ancestor,
     AttachedVolume,
     AuditEntry,
     BootStats,
     ContextInfo,
+    DeletedSandboxes,
     DeviceMetrics,
     Event,
     ExecResult,
+    FileChange,
     FileInfo,
     FileWritten,
     GuestMetrics,
@@ -83,16 +90,21 @@ from .models import (
     Port,
     Preview,
     ProcessInfo,
+    Progress,
     Promotion,
     SandboxInfo,
     SandboxMetrics,
+    SandboxTree,
     Snapshot,
     Template,
     TemplateBuild,
     Token,
     TransferProgress,
+    TreeNode,
+    TreeSnapshot,
     Version,
     Volume,
+    VolumeMount,
 )
 
 # Names of earlier versions.
@@ -110,6 +122,7 @@ VolumesAPI = Volumes
 __all__ = [
     "APIConnectionError",
     "APITimeoutError",
+    "Ancestor",
     "Apps",
     "AppsAPI",
     "AsyncApps",
@@ -130,7 +143,9 @@ __all__ = [
     "AsyncTemplates",
     "AsyncTerminal",
     "AsyncTokens",
+    "AsyncTunnel",
     "AsyncVolumes",
+    "AsyncWatch",
     "AttachedVolume",
     "AuditEntry",
     "AuthError",
@@ -149,6 +164,7 @@ __all__ = [
     "CreateRetryEvent",
     "Databases",
     "DatabasesAPI",
+    "DeletedSandboxes",
     "DeviceMetrics",
     "Event",
     "ExecInterrupted",
@@ -156,6 +172,7 @@ __all__ = [
     "Execution",
     "ExploreError",
     "ExploreResult",
+    "FileChange",
     "FileInfo",
     "FileWritten",
     "Filesystem",
@@ -176,6 +193,7 @@ __all__ = [
     "Process",
     "ProcessInfo",
     "Processes",
+    "Progress",
     "Promotion",
     "RateLimitError",
     "Result",
@@ -186,6 +204,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxMetrics",
     "SandboxTimeout",
+    "SandboxTree",
     "Sandboxes",
     "Schedules",
     "SchedulesAPI",
@@ -204,10 +223,15 @@ __all__ = [
     "Tokens",
     "TokensAPI",
     "TransferProgress",
+    "TreeNode",
+    "TreeSnapshot",
+    "Tunnel",
     "Version",
     "Volume",
+    "VolumeMount",
     "Volumes",
     "VolumesAPI",
+    "Watch",
     "__version__",
     "explore",
     "get_default_async_client",

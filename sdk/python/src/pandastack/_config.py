@@ -12,7 +12,7 @@ from typing import Optional
 from urllib.parse import quote, urlsplit
 
 from ._json import as_object
-from ._retry import CREATE_BUDGET, WARM_UP_BUDGET
+from ._retry import CREATE_BUDGET, TEMPLATE_STALL, WARM_UP_BUDGET
 
 DEFAULT_BASE_URL = "https://api.pandastack.ai"
 
@@ -28,6 +28,8 @@ class Config:
     preview_host: str
     create_budget: float
     warm_up_budget: float
+    create_wait_most: Optional[float] = None
+    template_stall: float = TEMPLATE_STALL
 
     def url(self, path: str) -> str:
         """The address of a path under ``/v1``."""
@@ -50,6 +52,9 @@ def resolve(
     base_url: Optional[str],
     preview_host: Optional[str],
     max_create_retry_seconds: Optional[float],
+    *,
+    max_create_wait_seconds: Optional[float] = None,
+    template_stall_seconds: Optional[float] = None,
 ) -> Config:
     """Fills in what the arguments leave open."""
     env = os.environ.get
@@ -73,13 +78,32 @@ def resolve(
         host = f"localhost:{parts.port}" if parts.port else "localhost"
     if not host:
         host = parts.hostname.removeprefix("api.")
+    stall = seconds("template_stall_seconds", template_stall_seconds)
     return Config(
         api_key=key or None,
         base_url=base,
         preview_host=host,
         create_budget=_create_budget(max_create_retry_seconds),
         warm_up_budget=_seconds("PANDASTACK_EXEC_READY_TIMEOUT", WARM_UP_BUDGET),
+        create_wait_most=seconds("max_create_wait_seconds", max_create_wait_seconds),
+        template_stall=TEMPLATE_STALL if stall is None else stall,
     )
+
+
+def seconds(name: str, value: Optional[float]) -> Optional[float]:
+    """An argument in seconds, if it was given; refused when it is not a number of them."""
+    if value is None:
+        return None
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number of seconds, 0 or more")
+    return float(value)
+
+
+def one_of(name: str, value: Optional[str], other_name: str, other: Optional[str]) -> Optional[str]:
+    """An argument that has two names; refused when both are given and differ."""
+    if value is not None and other is not None and value != other:
+        raise ValueError(f"{name} and {other_name} are two names of one argument: give one of them")
+    return other if value is None else value
 
 
 def preview_scheme(base_url: str, preview_host: str) -> str:
@@ -97,11 +121,8 @@ def segment(value: object) -> str:
 
 
 def _create_budget(explicit: Optional[float]) -> float:
-    if explicit is None:
-        return _seconds("PANDASTACK_MAX_CREATE_RETRY_SECONDS", CREATE_BUDGET)
-    if not math.isfinite(explicit) or explicit < 0:
-        raise ValueError("max_create_retry_seconds must be a finite number, 0 (never again) or more")
-    return float(explicit)
+    given = seconds("max_create_retry_seconds", explicit)
+    return _seconds("PANDASTACK_MAX_CREATE_RETRY_SECONDS", CREATE_BUDGET) if given is None else given
 
 
 def _is_here(name: str) -> bool:
@@ -113,7 +134,7 @@ def _same_server(one: str, other: str) -> bool:
 
 
 def _seconds(name: str, default: float) -> float:
-    """Seconds from the environment. What makes no sense there is said and passed over, so that it breaks no program."""
+    """Seconds from the environment. What is not a number is logged and ignored, so that it breaks no program."""
     raw = os.environ.get(name, "").strip()
     if not raw:
         return default

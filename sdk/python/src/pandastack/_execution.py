@@ -100,37 +100,46 @@ def _results() -> list[Result]:
     return []
 
 
+def results_of(given: Any) -> list[Result]:
+    """Results from decoded JSON: each a MIME bundle, or ``{"type": mime, "data": text}``."""
+    results: list[Result] = []
+    for item in as_list(given):
+        bundle = as_object(item)
+        if "type" in bundle:
+            bundle = {str(bundle["type"]): bundle.get("data", "")}
+        results.append(Result({key: str(value) for key, value in bundle.items()}))
+    return results
+
+
 @dataclass(frozen=True)
 class Execution:
-    """What a cell did. In a notebook it displays its last result."""
+    """What code did. In a notebook it displays its last result."""
 
     results: list[Result] = field(default_factory=_results)
     stdout: str = ""
     stderr: str = ""
     #: The traceback, when the cell raised.
     error: Optional[str] = None
-    #: 0, or 1 when it raised.
+    #: 0, or 1 when the cell raised; of code that ran once, the exit code of its interpreter.
     exit_code: int = 0
     duration_ms: int = 0
+    #: The context that a cell ran in.
+    context_id: Optional[str] = None
 
     @classmethod
     def from_dict(cls, data: Any) -> Execution:
-        """Makes one from decoded JSON: a result is a MIME bundle, or ``{"type": mime, "data": text}``."""
+        """Makes one from decoded JSON."""
         given = as_object(data)
-        results: list[Result] = []
-        for item in as_list(given.get("results")):
-            bundle = as_object(item)
-            if "type" in bundle:
-                bundle = {str(bundle["type"]): bundle.get("data", "")}
-            results.append(Result({key: str(value) for key, value in bundle.items()}))
         error = given.get("error")
+        context = given.get("context_id")
         return cls(
-            results=results,
+            results=results_of(given.get("results")),
             stdout=str(given.get("stdout") or ""),
             stderr=str(given.get("stderr") or ""),
             error=str(error) if error else None,
             exit_code=int(given.get("exit", given.get("exit_code")) or 0),
             duration_ms=int(given.get("duration_ms") or 0),
+            context_id=str(context) if context else None,
         )
 
     @property

@@ -24,6 +24,8 @@ class Tree:
 
     files: list[tuple[str, Path, int, bool]] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
     directories: list[str] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
+    #: Symbolic links, and where they lead.
+    links: list[tuple[str, str]] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
 
     @property
     def size(self) -> int:
@@ -32,21 +34,64 @@ class Tree:
 
 
 def look(root: Path) -> Tree:
-    """Files with size and whether they are programs, and empty directories. Links to directories are not followed."""
+    """Files with size and whether they are programs, empty directories, and symbolic links, which are not followed."""
     tree = Tree()
     for here, directories, names in os.walk(root):
-        directories[:] = sorted(one for one in directories if not os.path.islink(os.path.join(here, one)))
         relative = Path(here).relative_to(root).as_posix()
+        for name in sorted([*directories, *names]):
+            link = os.path.join(here, name)
+            if os.path.islink(link):
+                tree.links.append((name if relative == "." else f"{relative}/{name}", os.readlink(link).replace(os.sep, "/")))
+        directories[:] = sorted(one for one in directories if not os.path.islink(os.path.join(here, one)))
+        names = [one for one in names if not os.path.islink(os.path.join(here, one))]
         if not directories and not names and relative != ".":
             tree.directories.append(relative)
         for name in sorted(names):
             path = Path(here, name)
             if not path.is_file():
-                continue  # Sockets, devices, links that lead nowhere.
+                continue  # Sockets, devices.
             stat = path.stat()
             within = name if relative == "." else f"{relative}/{name}"
             tree.files.append((within, path, stat.st_size, bool(stat.st_mode & 0o111)))
     return tree
+
+
+def absolute(home: str, path: str) -> str:
+    """A path in a guest that was given relative to the home directory; ``~`` stands for that directory too."""
+    if path == "~" or path.startswith("~/"):
+        path = path[2:]
+    while path.startswith("./"):
+        path = path[2:].lstrip("/")
+    return home if path in ("", ".") else f"{home.rstrip('/')}/{path}"
+
+
+def stays_inside(root: Path, link: Path, target: str) -> bool:
+    """Whether a link below ``root`` leads to something below it. What a guest says must not lead elsewhere on this machine."""
+    if not target or target.startswith(("/", "\\")) or "\0" in target or os.path.isabs(target):
+        return False
+    parts = [one for one in target.replace("\\", "/").split("/") if one not in ("", ".")]
+    up = next((index for index, one in enumerate(parts) if one != ".."), len(parts))
+    # A ".." after a name could follow another link first, and then lead out.
+    return ".." not in parts[up:] and up < len(link.relative_to(root).parts)
+
+
+def make_directory(path: Path, *, top: bool) -> None:
+    """Makes a local directory to write to. Below the top, a link in its place is replaced: it could lead anywhere."""
+    if not top and path.is_symlink():
+        path.unlink()
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def make_link(path: Path, target: str) -> None:
+    """Makes a local symbolic link, instead of the file or link that is in its place."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target)
+    try:
+        os.replace(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def safe_name(name: str) -> str:
@@ -57,7 +102,7 @@ def safe_name(name: str) -> str:
 
 
 def is_program(mode: str) -> bool:
-    """Whether a mode such as ``-rwxr-xr-x`` lets anybody run it."""
+    """Whether a mode such as ``-rwxr-xr-x`` lets any user run it."""
     return any(letter in mode[1:] for letter in "xst")
 
 

@@ -4,6 +4,7 @@
 * Creating and forking are sent again after a refusal that says nothing was made: 503 with ``Retry-After`` and an error of the
   server's own, 429 with ``Retry-After``, 507. Never after anything that may have followed a success: other statuses, a lost
   connection, a timeout.
+* While the server prepares a template (503, ``template_preparing``), creating is sent again for as long as the work moves.
 * Commands, files and new contexts are sent again while a guest that just started cannot be reached yet.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, Callable, Optional
 
 from ._json import as_object
 from .exceptions import PandastackError, ServerError
+from .models import Progress
 
 ECHO_METHODS = frozenset({"GET", "HEAD", "DELETE"})
 ECHO_DELAY = 0.2
@@ -27,6 +29,11 @@ CREATE_CAP_FIRST = 1.0
 CREATE_CAP_MOST = 15.0
 CREATE_SHORTENED_LEAST = 1.0
 CREATE_507_LEAST = 0.5
+
+#: How long the preparation of a template may stand still before it is given up.
+TEMPLATE_STALL = 600.0
+#: Between two questions about a template that is being prepared, when the server does not say.
+TEMPLATE_DELAY = 2.0
 
 WARM_UP_BUDGET = 20.0
 WARM_UP_DELAY_FIRST = 0.5
@@ -47,6 +54,57 @@ class CreateRetryEvent:
     delay_seconds: float
     elapsed_seconds: float
     retry_after_seconds: Optional[float] = None
+    #: How far the template is, when the server prepares one.
+    progress: Optional[Progress] = None
+
+
+class CreateWait:
+    """Decides how long one creation waits. Times are those of a monotonic clock.
+
+    :param budget: seconds for lack of room.
+    :param stall: seconds that the preparation of a template may stand still.
+    :param most: seconds for everything together, if the caller gave a limit.
+    """
+
+    def __init__(self, *, budget: float, stall: float, most: Optional[float], now: float) -> None:
+        self._budget = budget
+        self._stall = stall
+        self._most = most
+        self._begun = now
+        self._room_since = now
+        self._attempt = 0
+        self._moved_at = now
+        self._changed_at: Optional[str] = None
+
+    def delay(self, error: PandastackError, now: float) -> Optional[float]:
+        """Seconds until the creation is sent again; ``None`` when it is not: then ``error`` says why."""
+        progress = preparing(error)
+        if progress is None:
+            delay = create_delay(error, attempt=self._attempt, elapsed=now - self._room_since, budget=self._budget)
+            self._attempt += 1
+        else:
+            # Lack of room is counted from the end of the preparation on.
+            self._room_since, self._attempt = now, 0
+            if progress.changed_at != self._changed_at:
+                self._changed_at, self._moved_at = progress.changed_at, now
+            if now - self._moved_at >= self._stall:
+                error.message += f" (no progress for {self._stall:.0f} s)"
+                return None
+            delay = max(TEMPLATE_DELAY if error.retry_after is None else error.retry_after, 0.1)
+        if delay is None or self._most is None:
+            return delay
+        left = self._begun + self._most - now
+        if left <= 0:
+            error.message += f" (waited {self._most:.0f} s, as long as max_create_wait_seconds allows)"
+            return None
+        return min(delay, left)
+
+
+def preparing(error: PandastackError) -> Optional[Progress]:
+    """How far a template is, if an error says that the server prepares it."""
+    if error.status != 503 or error.code != "template_preparing":
+        return None
+    return Progress.from_dict(as_object(error.body).get("progress"))
 
 
 def parse_retry_after(value: Optional[str]) -> Optional[float]:
@@ -109,6 +167,8 @@ def warming_up(error: PandastackError) -> bool:
 
 def took_too_long(error: PandastackError) -> bool:
     """Whether a server's error says that a command or cell exceeded its time."""
+    if error.code == "timeout" and error.status == 504:
+        return True
     message = error.message.lower()
     late = "timeout" in message or "deadline exceeded" in message
     return isinstance(error, ServerError) and late and "i/o timeout" not in message

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import socket as socket_module
+import struct
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Sequence
 from typing import Any, BinaryIO, Callable, Optional, TypeVar, Union
 
 import websockets.asyncio.client
 import websockets.exceptions
 
-from ._sockets import SOCKET_ERRORS, socket_error
+from ._sockets import SOCKET_ERRORS, TUNNEL_END, TUNNEL_PIECE, is_tunnel_end, socket_error
+from .exceptions import PandastackError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,7 +51,7 @@ async def wait_cancelled(cancel: Optional[CancelEvent], seconds: float) -> bool:
 
 
 async def call(callback: Optional[Callable[[T], object]], value: T) -> None:
-    """Calls back, if somebody wants it; waits if the callback is itself async."""
+    """Calls back, if there is a callback; waits if it is itself async."""
     if callback is not None:
         result = callback(value)
         if inspect.isawaitable(result):
@@ -142,3 +145,90 @@ class Socket:
     async def close(self) -> None:
         """Hangs up."""
         await self._connection.close()
+
+
+class Listener:
+    """A local port; each connection to it is carried over a WebSocket of its own."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Socket]], failed: Callable[[PandastackError], None]) -> None:
+        self._connect = connect
+        self._failed = failed
+        self._server: Optional[asyncio.Server] = None
+        self._carried: set[asyncio.Task[None]] = set()
+
+    async def open(self, host: str, port: int) -> int:
+        """Listens; gives the port, which is a free one for 0."""
+        self._server = await asyncio.start_server(self._accept, host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Listens no more, and ends the connections."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        carried = list(self._carried)
+        for task in carried:
+            task.cancel()
+        await asyncio.gather(*carried, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._carry(reader, writer))
+        self._carried.add(task)
+        task.add_done_callback(self._carried.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            socket = await self._connect()
+        except PandastackError as error:
+            self._failed(error)
+            _reset(writer)
+            return
+        outward = asyncio.ensure_future(_outward(reader, socket))
+        whole = False
+        try:
+            whole = await _inward(socket, writer)
+        except OSError:
+            whole = False  # The local program went away.
+        finally:
+            outward.cancel()
+            # The local program must not take half an answer for a whole one.
+            if whole:
+                writer.close()
+            else:
+                _reset(writer)
+            await asyncio.gather(outward, socket.close(), return_exceptions=True)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Ends a connection in a way that the other side takes for a failure."""
+    connection: Optional[socket_module.socket] = writer.get_extra_info("socket")
+    if connection is not None:
+        try:
+            connection.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_LINGER, struct.pack("ii", 1, 0))
+        except OSError:
+            pass  # It is at its end already.
+    writer.transport.abort()
+
+
+async def _outward(reader: asyncio.StreamReader, socket: Socket) -> None:
+    """What the local program writes, until it writes no more."""
+    try:
+        while piece := await reader.read(TUNNEL_PIECE):
+            await socket.send(piece)
+        await socket.send(TUNNEL_END)
+    except (OSError, PandastackError):
+        await socket.close()
+
+
+async def _inward(socket: Socket, writer: asyncio.StreamWriter) -> bool:
+    """What the guest writes, until the WebSocket is closed. Says whether all of it came."""
+    whole = False
+    while (message := await socket.receive()) is not None:
+        if isinstance(message, bytes):
+            writer.write(message)
+            await writer.drain()
+        elif is_tunnel_end(message):
+            whole = True
+            writer.write_eof()
+    return whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +15,8 @@ import websockets.exceptions
 import websockets.sync.client
 import websockets.sync.connection
 
-from ._sockets import SOCKET_ERRORS, socket_error
+from ._sockets import SOCKET_ERRORS, TUNNEL_END, TUNNEL_PIECE, is_tunnel_end, socket_error
+from .exceptions import PandastackError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +59,7 @@ def wait_cancelled(cancel: Optional[CancelEvent], seconds: float) -> bool:
 
 
 def call(callback: Optional[Callable[[T], object]], value: T) -> None:
-    """Calls back, if somebody wants it."""
+    """Calls back, if there is a callback."""
     if callback is not None:
         callback(value)
 
@@ -140,3 +143,133 @@ class Socket:
     def close(self) -> None:
         """Hangs up."""
         self._stack.close()
+
+
+class Listener:
+    """A local port; each connection to it is carried over a WebSocket of its own."""
+
+    def __init__(self, connect: Callable[[], Socket], failed: Callable[[PandastackError], None]) -> None:
+        self._connect = connect
+        self._failed = failed
+        self._listening: Optional[socket.socket] = None
+        self._closing = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._open: set[Union[socket.socket, Socket]] = set()
+        self._lock = threading.Lock()
+
+    def open(self, host: str, port: int) -> int:
+        """Listens; gives the port, which is a free one for 0."""
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self._listening = socket.create_server((host, port), family=family)
+        self._listening.settimeout(_TUNNEL_LOOK)
+        self._start(self._accept, self._listening)
+        return int(self._listening.getsockname()[1])
+
+    def close(self) -> None:
+        """Listens no more, and ends the connections."""
+        listening, self._listening = self._listening, None
+        if listening is None:
+            return
+        self._closing.set()
+        _shut(listening)
+        with self._lock:
+            left, threads = list(self._open), list(self._threads)
+        for one in left:
+            _hang_up(one)
+        for thread in threads:
+            thread.join(_TUNNEL_JOIN)
+
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True, name="pandastack-tunnel")
+        with self._lock:
+            self._threads = [one for one in self._threads if one.is_alive()]
+            thread.start()
+            self._threads.append(thread)
+
+    def _accept(self, listening: socket.socket) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = listening.accept()
+            except socket.timeout:
+                continue  # Not every system wakes this thread when the socket is closed.
+            except OSError:
+                return
+            self._start(self._carry, connection)
+
+    def _carry(self, connection: socket.socket) -> None:
+        far: Optional[Socket] = None
+        whole = False
+        try:
+            far = self._connect()
+            with self._lock:
+                self._open |= {connection, far}
+            if self._closing.is_set():
+                return
+            self._start(_outward, connection, far)
+            whole = _inward(far, connection)
+        except PandastackError as error:
+            self._failed(error)
+        except OSError:
+            pass  # The local program went away.
+        finally:
+            with self._lock:
+                self._open -= {connection} if far is None else {connection, far}
+            if not whole:
+                # A reset: the local program must not take half an answer for a whole one.
+                _reset(connection)
+            _hang_up(connection)
+            if far is not None:
+                _hang_up(far)
+
+
+def _outward(connection: socket.socket, far: Socket) -> None:
+    """What the local program writes, until it writes no more."""
+    try:
+        while piece := connection.recv(TUNNEL_PIECE):
+            far.send(piece)
+        far.send(TUNNEL_END)
+    except (OSError, PandastackError):
+        far.close()
+
+
+def _inward(far: Socket, connection: socket.socket) -> bool:
+    """What the guest writes, until the WebSocket is closed. Says whether all of it came."""
+    whole = False
+    while (message := far.receive()) is not None:
+        if isinstance(message, bytes):
+            connection.sendall(message)
+        elif is_tunnel_end(message):
+            whole = True
+            connection.shutdown(socket.SHUT_WR)
+    return whole
+
+
+def _shut(one: socket.socket) -> None:
+    """Ends a connection, which wakes the thread that waits for it."""
+    try:
+        one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # It is at its end already.
+    one.close()
+
+
+def _reset(one: socket.socket) -> None:
+    """Ends a connection in a way that the other side takes for a failure."""
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.shutdown(socket.SHUT_RD)  # Wakes the thread that reads from it.
+    except OSError:
+        pass  # It is at its end already.
+    one.close()
+
+
+def _hang_up(one: Union[socket.socket, Socket]) -> None:
+    if isinstance(one, Socket):
+        one.close()
+    else:
+        _shut(one)
+
+
+#: How long the threads of a tunnel are waited for, and how often one looks whether the tunnel was closed.
+_TUNNEL_JOIN = 5.0
+_TUNNEL_LOOK = 0.5

@@ -8,9 +8,23 @@ from typing import Any
 
 import websockets.exceptions
 
+from ._json import as_object
 from .exceptions import APITimeoutError, ConnectionError, PandastackError, error_from_answer
 
 SOCKET_ERRORS = (websockets.exceptions.WebSocketException, OSError, TimeoutError, asyncio.TimeoutError)
+
+#: What a tunnel says in text when one side writes no more.
+TUNNEL_END = '{"eof": true}'
+#: Most bytes of one message of a tunnel.
+TUNNEL_PIECE = 32 * 1024
+
+
+def is_tunnel_end(message: str) -> bool:
+    """Whether a message says that the far side writes no more."""
+    try:
+        return as_object(json.loads(message)).get("eof") is True
+    except ValueError:
+        return False
 
 
 def socket_error(error: BaseException) -> PandastackError:

@@ -14,6 +14,7 @@ from ._retry import CreateRetryEvent
 from ._runtime_sync import CancelEvent
 from ._sync.client import PandaStack
 from ._sync.resources import Sandboxes as SandboxAPI
+from .models import Progress
 
 __all__ = [
     "CREATE_RETRY_507_MIN_DELAY_SECONDS",
@@ -40,6 +41,10 @@ class Client(PandaStack):
         api_base: Optional[str] = None,
         max_create_retry_seconds: Optional[float] = None,
         on_create_retry: Optional[Callable[[CreateRetryEvent], object]] = None,
+        *,
+        max_create_wait_seconds: Optional[float] = None,
+        template_stall_seconds: Optional[float] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
     ) -> None:
         super().__init__(
             api_key,
@@ -47,6 +52,9 @@ class Client(PandaStack):
             timeout=timeout,
             max_create_retry_seconds=max_create_retry_seconds,
             on_create_retry=on_create_retry,
+            max_create_wait_seconds=max_create_wait_seconds,
+            template_stall_seconds=template_stall_seconds,
+            on_progress=on_progress,
         )
 
     @property

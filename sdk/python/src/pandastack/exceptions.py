@@ -13,7 +13,11 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from ._execution import Result, results_of
 from ._json import as_object
+
+#: How much of the last output the text of an error shows.
+_TAIL_MOST = 200
 
 
 class PandastackError(Exception):
@@ -67,7 +71,7 @@ class PermissionDeniedError(BadRequestError):
 
 
 class NotFoundError(PandastackError):
-    """There is no such thing, or it is somebody else's (404)."""
+    """There is no such thing, or it belongs to another workspace (404)."""
 
 
 class ConflictError(BadRequestError):
@@ -83,7 +87,7 @@ class ServerError(PandastackError):
 
 
 class CapacityError(ServerError):
-    """No room now (503 or 507); ``retry_after`` is set when waiting helps."""
+    """No room now, or the template is being prepared (503 or 507); ``retry_after`` is set when waiting helps."""
 
 
 class ConnectionError(PandastackError):  # noqa: A001 - the name published clients know
@@ -98,7 +102,55 @@ class APITimeoutError(ConnectionError):
 
 
 class SandboxTimeout(PandastackError):
-    """A command or cell took longer than it was allowed to, and was killed."""
+    """A command or cell took longer than it was allowed to, and was ended. What it wrote until then is here."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        stdout: str = "",
+        stderr: str = "",
+        results: Optional[list[Result]] = None,
+        truncated: bool = False,
+        **answer: Any,
+    ) -> None:
+        super().__init__(message, **answer)
+        #: What it wrote to standard output.
+        self.stdout = stdout
+        #: What it wrote to standard error.
+        self.stderr = stderr
+        #: What a cell had shown.
+        self.results: list[Result] = results or []
+        #: Whether the beginning of the output is missing: the server keeps only so much.
+        self.truncated = truncated
+
+    @classmethod
+    def of(cls, error: PandastackError) -> SandboxTimeout:
+        """From the answer that says so."""
+        partial = as_object(as_object(error.body).get("partial"))
+        return cls(
+            error.message,
+            stdout=str(partial.get("stdout") or ""),
+            stderr=str(partial.get("stderr") or ""),
+            results=results_of(partial.get("results")),
+            truncated=bool(partial.get("truncated")),
+            status=error.status,
+            code=error.code,
+            hint=error.hint,
+            request_id=error.request_id,
+            body=error.body,
+        )
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        lines += [
+            f"last of {name}: {_tail(text)}"
+            for name, text in (("stdout", self.stdout), ("stderr", self.stderr))
+            if text.strip()
+        ]
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
 
 
 class ExecInterrupted(PandastackError):
@@ -116,8 +168,8 @@ class ExecInterrupted(PandastackError):
 class CommandFailed(PandastackError):
     """A command that was run with ``check=True`` did not exit with 0."""
 
-    def __init__(self, message: str, *, exit_code: int, stdout: str = "", stderr: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, exit_code: int, stdout: str = "", stderr: str = "", hint: Optional[str] = None) -> None:
+        super().__init__(message, hint=hint)
         self.exit_code = exit_code
         self.stdout = stdout
         self.stderr = stderr
@@ -164,6 +216,41 @@ def error_from_answer(
         kind = ServerError
     else:
         kind = BadRequestError
+    return described(kind, body, status=status, request_id=request_id, retry_after=retry_after)
+
+
+def error_from_stream(data: Any, fallback: str) -> PandastackError:
+    """The exception for an event that ends a stream; ``data`` is decoded JSON as in an answer."""
+    kinds: dict[Any, type[PandastackError]] = {
+        "not_found": NotFoundError,
+        "conflict": ConflictError,
+        "invalid": BadRequestError,
+        "forbidden": PermissionDeniedError,
+        "unauthorized": AuthError,
+        "quota": RateLimitError,
+        "rate_limited": RateLimitError,
+        "unavailable": CapacityError,
+        "no_space": CapacityError,
+    }
+    fields = as_object(data)
+    code = fields.get("code")
+    error = described(kinds.get(code, ServerError), {"error": fallback, **fields})
+    if code == "timeout" or (code is None and "timeout" in error.message.lower()):
+        late = SandboxTimeout.of(error)
+        late.code = late.code or "timeout"
+        return late
+    return error
+
+
+def described(
+    kind: type[PandastackError],
+    body: Any,
+    *,
+    status: Optional[int] = None,
+    request_id: Optional[str] = None,
+    retry_after: Optional[float] = None,
+) -> PandastackError:
+    """An exception with what the body of an answer says."""
     fields = as_object(body)
 
     def text(key: str) -> Optional[str]:
@@ -182,3 +269,9 @@ def error_from_answer(
         retry_after=retry_after,
         body=body,
     )
+
+
+def _tail(text: str) -> str:
+    """The last line of an output, for the text of an error."""
+    line = text.rstrip().rpartition("\n")[2].strip()
+    return line if len(line) <= _TAIL_MOST else f"…{line[-_TAIL_MOST:]}"

@@ -81,6 +81,8 @@ class AttachedVolume(Model):
     name: str = ""
     device: str = ""
     read_only: bool = False
+    #: Where it is mounted, if the server mounts it.
+    mount: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,30 @@ class CreateTimings(Model):
     was_waiting: bool = False
 
 
+@dataclass(frozen=True)
+class Progress(Model):
+    """How far the server is with a template that a creation waits for. Given to ``on_progress``."""
+
+    #: What is being done, such as ``installing packages: 41 of 130``.
+    step: str = ""
+    #: When the work began (RFC 3339).
+    started_at: str = ""
+    #: When ``step`` last changed (RFC 3339). While it moves, waiting helps.
+    changed_at: str = ""
+
+
+@dataclass(frozen=True)
+class Partial(Model):
+    """What a command or code wrote before its time was up."""
+
+    stdout: str = ""
+    stderr: str = ""
+    #: Whether output was dropped.
+    truncated: bool = False
+    #: What code had shown until then: MIME bundles. ``None`` for commands.
+    results: Optional[list[dict[str, str]]] = None
+
+
 def _volumes() -> list[AttachedVolume]:
     return []
 
@@ -103,10 +129,14 @@ class SandboxInfo(Model):
     """A sandbox as the server described it. Schema ``Sandbox``."""
 
     id: str = ""
+    #: A name given to it, which stands wherever an id does.
+    name: Optional[str] = None
     template: str = ""
     status: str = "unknown"
     cpu: int = 1
     memory_mb: int = 0
+    #: Size of its root disk in GiB.
+    disk_gb: int = 0
     metadata: dict[str, str] = field(default_factory=_words)
     created_at: str = ""
     persistent: bool = False
@@ -120,10 +150,136 @@ class SandboxInfo(Model):
     guest_ip: Optional[str] = None
     mac: Optional[str] = None
     parent_id: Optional[str] = None
+    #: The sandboxes it comes from, deleted ones included: the oldest first.
+    ancestors: list[str] = field(default_factory=_strings)
+    #: Seconds until it has idled for ``ttl_seconds``.
+    idle_seconds_left: Optional[int] = None
     timings: Optional[CreateTimings] = None
     unique_bytes: Optional[int] = None
     volumes: list[AttachedVolume] = field(default_factory=_volumes)
+    #: What to know about what was asked for; in answers to create and patch only.
+    warnings: list[str] = field(default_factory=_strings)
     _nested: ClassVar[dict[str, type[Model]]] = {"timings": CreateTimings, "volumes": AttachedVolume}
+
+
+@dataclass(frozen=True)
+class DeletedSandboxes(Model):
+    """What became of sandboxes that were to be deleted."""
+
+    #: Ids of those that are gone.
+    deleted: list[str] = field(default_factory=_strings)
+    #: Ids of those that could not be deleted, and why.
+    failures: dict[str, str] = field(default_factory=_words)
+
+
+@dataclass(frozen=True)
+class Ancestor(Model):
+    """A sandbox that another comes from."""
+
+    id: str = ""
+    name: Optional[str] = None
+    #: ``deleted`` when it is gone.
+    status: str = ""
+
+
+def _nodes() -> list[TreeNode]:
+    return []
+
+
+@dataclass(frozen=True)
+class TreeNode(Model):
+    """A sandbox in a tree."""
+
+    id: str = ""
+    name: Optional[str] = None
+    #: ``deleted`` when it is gone.
+    status: str = ""
+    #: ``None`` when it is gone.
+    template: Optional[str] = None
+    created_at: Optional[str] = None
+    #: Its place among the children of its fork.
+    fork_index: Optional[int] = None
+    #: Those that come from it directly, the oldest first.
+    children: list[TreeNode] = field(default_factory=_nodes)
+
+    def walk(self) -> Iterator[TreeNode]:
+        """This one and all that come from it, parents before children."""
+        rest: list[TreeNode] = [self]
+        while rest:
+            here = rest.pop()
+            yield here
+            rest.extend(reversed(here.children))
+
+
+TreeNode._nested = {"children": TreeNode}  # pyright: ignore[reportPrivateUsage]
+
+
+@dataclass(frozen=True)
+class TreeSnapshot(Model):
+    """A snapshot of a sandbox in a tree."""
+
+    id: str = ""
+    sandbox_id: str = ""
+    created_at: str = ""
+
+
+def _ancestors() -> list[Ancestor]:
+    return []
+
+
+def _tree_snapshots() -> list[TreeSnapshot]:
+    return []
+
+
+@dataclass(frozen=True)
+class SandboxTree(Model):
+    """A sandbox with all its relatives."""
+
+    #: The oldest sandbox that is known, where ``tree`` begins.
+    root: str = ""
+    #: Where the sandbox that was asked for comes from, the oldest first.
+    ancestors: list[Ancestor] = field(default_factory=_ancestors)
+    #: The root and all that come from it.
+    tree: TreeNode = field(default_factory=TreeNode)
+    #: Snapshots of sandboxes in the tree, newest first.
+    snapshots: list[TreeSnapshot] = field(default_factory=_tree_snapshots)
+    _nested: ClassVar[dict[str, type[Model]]] = {"ancestors": Ancestor, "tree": TreeNode, "snapshots": TreeSnapshot}
+
+
+@dataclass(frozen=True)
+class VolumeMount:
+    """A volume to attach, and where the server mounts it. ``VolumeMount.of("data:/mnt:ro")`` reads the short form."""
+
+    name: str
+    #: Such as ``/mnt``; ``None``: it is attached as a device and not mounted.
+    mount: Optional[str] = None
+    read_only: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> VolumeMount:
+        """Reads ``NAME``, ``NAME:/PATH``, ``NAME:ro`` or ``NAME:/PATH:ro``."""
+        name, *options = text.split(":")
+        mount: Optional[str] = None
+        mode: Optional[str] = None
+        for option in options:
+            if option.startswith("/") and mount is None and mode is None:
+                mount = option
+            elif option in ("ro", "rw") and mode is None:
+                mode = option
+            else:
+                raise ValueError(f"not a volume: {text!r}; expected NAME, NAME:/PATH or NAME:/PATH:ro")
+        if not name:
+            raise ValueError(f"not a volume: {text!r}; expected NAME, NAME:/PATH or NAME:/PATH:ro")
+        return cls(name, mount, mode == "ro")
+
+    def request(self) -> dict[str, Any]:
+        """As it is sent."""
+        body: dict[str, Any] = {"name": self.name}
+        if self.mount is not None:
+            body["mount"] = self.mount
+        if self.read_only:
+            body["read_only"] = True
+        return body
 
 
 @dataclass(frozen=True)
@@ -148,6 +304,8 @@ class ExecResult(Model):
     truncated: bool = False
     #: Names the command among the sandbox's processes, where that is known.
     process_id: Optional[int] = None
+    #: What may help, when the command failed because the sandbox has no network.
+    hint: Optional[str] = None
 
     @property
     def ok(self) -> bool:
@@ -192,6 +350,18 @@ class FileInfo(Model):
 
 
 @dataclass(frozen=True)
+class FileChange:
+    """A change that ``files.watch`` saw."""
+
+    path: str
+    #: ``created``, ``changed``, ``removed`` or ``moved``; or ``overflow``: changes were lost, look at everything again.
+    kind: str
+    is_dir: bool = False
+    #: Where it is now, if it was moved.
+    to: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class FileWritten(Model):
     """A file that was written."""
 
@@ -223,6 +393,8 @@ class Snapshot(Model):
     unique_bytes: int = 0
     workspace: str = ""
     snapshot_id: str = ""
+    #: The sandboxes that the one it was taken of comes from, the oldest first.
+    ancestors: list[str] = field(default_factory=_strings)
     parent_snapshot_id: Optional[str] = None
 
 
@@ -339,7 +511,7 @@ class TemplateSize(Model):
 
 @dataclass(frozen=True)
 class TemplateMeta(Model):
-    """How a template of one's own came to be."""
+    """How a custom template was built."""
 
     built_at: str = ""
     build_id: str = ""
@@ -350,12 +522,18 @@ class TemplateMeta(Model):
 class Template(Model):
     """A template: what sandboxes start as."""
 
-    _nested: ClassVar[dict[str, type[Model]]] = {"size_on_disk": TemplateSize, "meta": TemplateMeta}
+    _nested: ClassVar[dict[str, type[Model]]] = {
+        "size_on_disk": TemplateSize,
+        "meta": TemplateMeta,
+        "progress_detail": Progress,
+    }
 
     name: str = ""
     #: ``ready``, ``preparing`` or ``not_prepared``.
     status: str = ""
     progress: Optional[str] = None
+    #: The same with times, while it is prepared.
+    progress_detail: Optional[Progress] = None
     aliases: list[str] = field(default_factory=_strings)
     cpu: int = 0
     memory_mb: int = 0
@@ -465,6 +643,8 @@ class Me(Model):
     scope: str = ""
     auth_method: str = ""
     current_org_id: str = ""
+    #: What sandboxes reach when ``network`` is not said: ``none``, ``all``, or ``None`` for the operator's default.
+    network_default: Optional[str] = None
     current_org: Optional[Organisation] = None
     orgs: list[Organisation] = field(default_factory=_organisations)
     _nested: ClassVar[dict[str, type[Model]]] = {"current_org": Organisation, "orgs": Organisation}

@@ -37,7 +37,7 @@ def get(name: str) -> Template:
 
 
 def delete(name: str) -> None:
-    """Deletes a template of one's own."""
+    """Deletes a custom template."""
     get_default_client().templates.delete(name)
 
 

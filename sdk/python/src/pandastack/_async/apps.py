@@ -117,7 +117,7 @@ class AsyncApps:
     # Domains.
 
     async def add_domain(self, app_id: str, domain: str) -> Dict[str, Any]:
-        """Serves it under a domain of one's own, once the ``records`` of the answer are in its DNS."""
+        """Serves it under a custom domain, once the ``records`` of the answer are in its DNS."""
         return await self._object("POST", f"/apps/{segment(app_id)}/domains", {"domain": domain})
 
     async def domains(self, app_id: str) -> List[Dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Templates: those there are, and making one's own."""
+"""Templates: those there are, and custom ones."""
 
 from __future__ import annotations
 
@@ -34,26 +34,34 @@ class AsyncTemplates:
         return Template.from_dict(await self._transport.request("GET", f"/templates/{segment(name)}"))
 
     async def delete(self, name: str) -> None:
-        """Deletes a template of one's own."""
+        """Deletes a custom template."""
         await self._transport.request("DELETE", f"/templates/{segment(name)}")
 
     async def prepare(self, name: str) -> Template:
         """Starts preparing a template ahead of its first use, unless it is ready. Does not wait: see :meth:`wait`."""
         return Template.from_dict(await self._transport.request("POST", f"/templates/{segment(name)}/prepare"))
 
-    async def wait(self, name: str, timeout_seconds: float = 600.0) -> Template:
-        """Waits until a template is ready.
+    async def wait(self, name: str, timeout_seconds: Optional[float] = None) -> Template:
+        """Waits until a template is ready: so long, or when absent as long as its preparation makes progress.
 
-        :raises TemplateBuildError: when it is not ready after that long, or nobody prepares it any more.
+        :raises TemplateBuildError: when it is not ready by then, or is not being prepared any more.
         """
-        deadline = time.monotonic() + timeout_seconds
+        begun = moved = time.monotonic()
+        seen: Optional[str] = None
         while True:
             template = await self.get(name)
             if template.status == "ready":
                 return template
             if template.status != "preparing":
                 raise TemplateBuildError(f"template {name} is {template.status}: {template.progress}", build=template)
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            at = template.progress_detail.changed_at if template.progress_detail is not None else template.progress
+            if at != seen:
+                seen, moved = at, now
+            since, most = (
+                (moved, self._transport.config.template_stall) if timeout_seconds is None else (begun, timeout_seconds)
+            )
+            if now - since >= most:
                 raise TemplateBuildError(f"template {name} is not ready: {template.progress}", build=template)
             await sleep(1.0)
 

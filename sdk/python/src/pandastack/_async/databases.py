@@ -76,7 +76,7 @@ class AsyncDatabases:
         return await self._post(database_id, "failover", 300.0)
 
     async def update(self, database_id: str, *, always_on: Optional[bool] = None) -> Dict[str, Any]:
-        """Says whether it may sleep when nobody is connected."""
+        """Says whether it may sleep while there is no connection to it."""
         body = {} if always_on is None else {"always_on": always_on}
         return as_object(await self._transport.request("PATCH", f"/databases/{segment(database_id)}", json=body))
 

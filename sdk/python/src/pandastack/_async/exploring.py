@@ -129,6 +129,8 @@ async def _run(child: AsyncSandbox, candidate: Candidate, capture_files: Union[b
     except Exception as error:  # What goes wrong in a branch stays there.
         outcome.error = str(error) or repr(error)
         outcome.timed_out = isinstance(error, (SandboxTimeout, APITimeoutError))
+        if isinstance(error, SandboxTimeout):
+            outcome.stdout_tail, outcome.stderr_tail = _exploring.tail(error.stdout), _exploring.tail(error.stderr)
     outcome.duration_ms = int((time.monotonic() - started) * 1000)
     if capture_files and outcome.ok:
         try:

@@ -16,7 +16,7 @@ from .transport import STREAM_TIMEOUT, AsyncTransport
 
 
 class AsyncProcess:
-    """A process of a sandbox. It goes on whether or not anybody is connected.
+    """A process of a sandbox. It goes on without a connection.
 
     server = await sandbox.processes.start("python3 -m http.server 8000", tag="web")
     ...
@@ -125,7 +125,7 @@ class AsyncProcesses:
 
         :param cmd: a line for the shell, or a program with its arguments.
         :param stdin: whether it can be written to.
-        :param tag: a name of your own, to find it by.
+        :param tag: a name to find it by.
         """
         body: dict[str, Any] = {"cmd": cmd} if isinstance(cmd, str) else {"argv": list(cmd)}
         options = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Union
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Union
 import httpx
 
 from .._config import preview_scheme, segment
+from .._execution import Execution, Result
 from .._exploring import BranchOutcome, Candidate, Select
 from .._json import as_list, as_object
 from .._runtime_async import CancelEvent
-from ..exceptions import CommandFailed, NotFoundError, ServerError
+from .._warnings import warn_of
+from ..exceptions import CommandFailed, NotFoundError, PandastackError, ServerError
 from ..models import (
     AttachedVolume,
     ContextInfo,
@@ -22,27 +26,42 @@ from ..models import (
     Lifecycle,
     Port,
     Preview,
+    Progress,
     Promotion,
     SandboxInfo,
     SandboxMetrics,
+    SandboxTree,
     Snapshot,
 )
 from . import exploring
-from .contexts import AsyncCodeContext, too_late
+from .contexts import CELL_SECONDS, AsyncCodeContext, run_cell, too_late
 from .default import get_default_async_client
 from .files import AsyncFilesystem
 from .output import AsyncOutputStream
 from .processes import AsyncProcesses
 from .terminal import AsyncTerminal
 from .transport import STREAM_TIMEOUT
+from .tunnel import AsyncTunnel
 
 if TYPE_CHECKING:
     from .client import AsyncPandaStack
     from .resources import VolumeRequest
 
 
+class _Unchanged:
+    """Stands for an argument that was not given, where ``None`` means something else."""
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+_UNCHANGED: Any = _Unchanged()
+
+_log = logging.getLogger("pandastack")
+
+
 class AsyncSandbox:
-    """A machine of your own.
+    """A virtual machine.
 
         async with await client.sandboxes.create(template="base") as sandbox:
             result = await sandbox.exec("uname -a")
@@ -71,7 +90,7 @@ class AsyncSandbox:
 
     @classmethod
     def from_dict(cls, data: Any, client: AsyncPandaStack, persistent: bool = False) -> AsyncSandbox:
-        """A sandbox from decoded JSON, such as another program kept. Asks nobody."""
+        """A sandbox from decoded JSON, such as another program kept. Sends no request."""
         return cls(client, SandboxInfo.from_dict({"persistent": persistent, **as_object(data)}))
 
     @classmethod
@@ -89,7 +108,10 @@ class AsyncSandbox:
         env: Optional[Mapping[str, str]] = None,
         network: Optional[str] = None,
         disk_gb: Optional[int] = None,
+        name: Optional[str] = None,
         cancel: Optional[CancelEvent] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
+        max_create_wait_seconds: Optional[float] = None,
     ) -> AsyncSandbox:
         """Makes a sandbox with the default client. Arguments as for ``client.sandboxes.create``, in an order of their own."""
         return await get_default_async_client().sandboxes.create(
@@ -104,7 +126,10 @@ class AsyncSandbox:
             env=env,
             network=network,
             disk_gb=disk_gb,
+            name=name,
             cancel=cancel,
+            on_progress=on_progress,
+            max_create_wait_seconds=max_create_wait_seconds,
         )
 
     @classmethod
@@ -114,11 +139,12 @@ class AsyncSandbox:
 
     @classmethod
     async def get(cls, sandbox_id: str) -> AsyncSandbox:
-        """A sandbox of the default client."""
+        """A sandbox of the default client, by id, name, or beginning of an id."""
         return await get_default_async_client().sandboxes.get(sandbox_id)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id!r}, template={self.template!r}, status={self.status!r})"
+        name = "" if self.name is None else f"name={self.name!r}, "
+        return f"{type(self).__name__}(id={self.id!r}, {name}template={self.template!r}, status={self.status!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncSandbox) and self.id == other.id
@@ -134,6 +160,11 @@ class AsyncSandbox:
         return self.info.id
 
     @property
+    def name(self) -> Optional[str]:
+        """The name it was given, which stands wherever its id does."""
+        return self.info.name
+
+    @property
     def template(self) -> str:
         """The template it was made from."""
         return self.info.template
@@ -145,7 +176,7 @@ class AsyncSandbox:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Words of your own on it, and for forks where they come from."""
+        """Its metadata; of forks also where they come from."""
         return self.info.metadata
 
     @property
@@ -167,6 +198,21 @@ class AsyncSandbox:
     def memory_mb(self) -> int:
         """Memory in MiB."""
         return self.info.memory_mb
+
+    @property
+    def disk_gb(self) -> int:
+        """Size of its root disk in GiB."""
+        return self.info.disk_gb
+
+    @property
+    def parent_id(self) -> Optional[str]:
+        """The sandbox it was forked from."""
+        return self.info.parent_id
+
+    @property
+    def ancestors(self) -> List[str]:
+        """Ids of the sandboxes it comes from, deleted ones included: the oldest first. See :meth:`tree` for more."""
+        return self.info.ancestors
 
     @property
     def guest_ip(self) -> Optional[str]:
@@ -252,13 +298,17 @@ class AsyncSandbox:
         metadata: Optional[Mapping[str, Optional[str]]] = None,
         env: Optional[Mapping[str, Optional[str]]] = None,
         network: Optional[str] = None,
+        name: Optional[str] = _UNCHANGED,
     ) -> AsyncSandbox:
         """Changes it: what is ``None`` within ``metadata`` and ``env`` is removed, what is absent stays.
 
         :param env: variables of commands started from now on.
         :param network: ``"none"`` or ``"all"``.
+        :param name: a new name; ``None`` removes it.
         """
         body: dict[str, Any] = {}
+        if name is not _UNCHANGED:
+            body["name"] = name
         if metadata is not None:
             body["metadata"] = dict(metadata)
         if env is not None:
@@ -266,13 +316,13 @@ class AsyncSandbox:
         if network is not None:
             body["network"] = network
         self.info = SandboxInfo.from_dict(await self._transport.request("PATCH", self._path, json=body))
-        return self
+        return warned(self)
 
     # Commands and code.
 
     async def exec(
         self,
-        cmd: str,
+        cmd: Union[str, Sequence[str]],
         timeout_seconds: Optional[float] = None,
         check: bool = False,
         *,
@@ -283,15 +333,17 @@ class AsyncSandbox:
         on_stdout: Optional[Callable[[str], object]] = None,
         on_stderr: Optional[Callable[[str], object]] = None,
     ) -> ExecResult:
-        """Runs a line of shell and waits for its end.
+        """Runs a command and waits for its end.
 
             result = await sandbox.exec("pip install flask", timeout_seconds=300, on_stdout=print)
             assert result.exit_code == 0, result.stderr
+            await sandbox.exec(["ls", "-d", "/root"])
 
+        :param cmd: a line for the shell, or a program with its arguments, which no shell looks at.
         :param timeout_seconds: after this long it is killed, with everything it started.
         :param check: raise :class:`CommandFailed` when it does not exit with 0.
         :param on_stdout: called with each piece of output as it arrives; so is ``on_stderr``.
-        :raises SandboxTimeout: when it takes longer than ``timeout_seconds``.
+        :raises SandboxTimeout: when it takes longer than ``timeout_seconds``; with what it wrote until then.
         """
         body = _command(cmd, timeout_seconds, cwd, env, stdin, user)
         if on_stdout is not None or on_stderr is not None:
@@ -303,14 +355,12 @@ class AsyncSandbox:
                     "POST", f"{self._path}/exec", json=body, timeout=self._transport.patience(wait), warm_up=True
                 )
             except ServerError as error:
-                late = too_late(error)
-                if late is not None:
-                    raise late from error
-                raise
+                raise too_late(error) or error from None
             result = ExecResult.from_dict(answer)
         if check and not result.ok:
             raise CommandFailed(
-                f"exit code {result.exit_code} of: {cmd}",
+                f"exit code {result.exit_code} of: {cmd if isinstance(cmd, str) else shlex.join(cmd)}",
+                hint=result.hint,
                 exit_code=result.exit_code,
                 stdout=result.stdout,
                 stderr=result.stderr,
@@ -319,7 +369,7 @@ class AsyncSandbox:
 
     def stream(
         self,
-        cmd: str,
+        cmd: Union[str, Sequence[str]],
         timeout_seconds: Optional[float] = None,
         *,
         cwd: Optional[str] = None,
@@ -327,7 +377,7 @@ class AsyncSandbox:
         stdin: Optional[str] = None,
         user: Optional[str] = None,
     ) -> AsyncOutputStream:
-        """Runs a line of shell; its output is read by iterating.
+        """Runs a command, given as for :meth:`exec`; its output is read by iterating.
 
             async for piece in sandbox.stream("for i in 1 2 3; do echo $i; sleep 1; done"):
                 print(piece.stream, piece.text)
@@ -338,35 +388,79 @@ class AsyncSandbox:
 
     async def exec_stream(
         self,
-        cmd: str,
+        cmd: Union[str, Sequence[str]],
         on_stdout: Optional[Callable[[str], object]] = None,
         on_stderr: Optional[Callable[[str], object]] = None,
         timeout_seconds: Optional[float] = None,
     ) -> int:
-        """Runs a line of shell, calling back with its output; gives its exit code."""
+        """Runs a command, calling back with its output; gives its exit code."""
         return (await self.stream(cmd, timeout_seconds).result(on_stdout, on_stderr)).exit_code
 
-    async def run_code(self, code: str, language: str = "python", timeout_seconds: Optional[float] = None) -> ExecResult:
-        """Runs code in an interpreter of its own: ``python``, ``node``, ``bash``, … What it defines is forgotten: see
-        :meth:`create_code_context`."""
+    async def run_code(
+        self,
+        code: str,
+        language: str = "python",
+        timeout_seconds: Optional[float] = None,
+        *,
+        on_stdout: Optional[Callable[[str], object]] = None,
+        on_stderr: Optional[Callable[[str], object]] = None,
+        on_result: Optional[Callable[[Result], object]] = None,
+        context: Union[AsyncCodeContext, str, None] = None,
+        once: bool = False,
+    ) -> Execution:
+        """Runs code. What it defines stays: each language has a default context in the sandbox, made at its first use.
+
+            await sandbox.run_code("x = 41")
+            print((await sandbox.run_code("x + 1")).text)   # 42
+
+        Code that raises is no exception here: see ``error``.
+
+        :param language: ``python``, ``javascript``, ``typescript`` or ``bash``. Others, such as ``ruby``, run once.
+        :param timeout_seconds: after this long it is interrupted; 30 when absent.
+        :param on_stdout: called with each piece of output as it arrives; so is ``on_stderr``.
+        :param on_result: called with each :class:`Result`, such as a plot, when the code shows it.
+        :param context: another context, or its id; then ``language`` does not matter.
+        :param once: run in a new interpreter, which forgets everything: see :meth:`run_once`.
+        :raises SandboxTimeout: when it takes longer, with what it wrote until then.
+        """
+        if once or (context is None and language.lower() in _ONLY_ONCE):
+            if on_stdout is not None or on_stderr is not None or on_result is not None or (once and context is not None):
+                raise ValueError("code that runs once has no context, and its output comes at the end")
+            return await self.run_once(code, language, timeout_seconds)
+        body: dict[str, Any] = {"code": code}
+        if context is None:
+            body["language"] = _language(language)
+            name = "default"
+        else:
+            name = context if isinstance(context, str) else context.id
+        return await run_cell(
+            self._transport,
+            f"{self._path}/repl/sessions/{segment(name)}",
+            body,
+            timeout_seconds,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            on_result=on_result,
+            warm_up=True,
+        )
+
+    async def run_once(self, code: str, language: str = "python", timeout_seconds: Optional[float] = None) -> Execution:
+        """Runs code in a new interpreter, which forgets everything afterwards. ``exit_code`` is that of the interpreter."""
         body: dict[str, Any] = {"language": language, "code": code}
         if timeout_seconds is not None:
             body["timeout_ms"] = int(timeout_seconds * 1000)
-        wait = (30.0 if timeout_seconds is None else timeout_seconds) + self._transport.timeout
+        wait = (CELL_SECONDS if timeout_seconds is None else timeout_seconds) + self._transport.timeout
         try:
             answer = await self._transport.request(
-                "POST", f"{self._path}/repl", json=body, timeout=self._transport.patience(wait)
+                "POST", f"{self._path}/repl", json=body, timeout=self._transport.patience(wait), warm_up=True
             )
         except ServerError as error:
-            late = too_late(error)
-            if late is not None:
-                raise late from error
-            raise
-        return ExecResult.from_dict(answer)
+            raise too_late(error) or error from None
+        return Execution.from_dict(answer)
 
     async def create_code_context(self, language: str = "python", cwd: Optional[str] = None) -> AsyncCodeContext:
         """Starts an interpreter that keeps its state from cell to cell."""
-        body: dict[str, Any] = {"language": _LANGUAGES.get(language.lower(), language.lower())}
+        body: dict[str, Any] = {"language": _language(language)}
         if cwd is not None:
             body["cwd"] = cwd
         answer = await self._transport.request(
@@ -404,15 +498,49 @@ class AsyncSandbox:
         """Its snapshots, newest first."""
         return await self._client.snapshots.list(sandbox_id=self.id)
 
-    async def fork(self, metadata: Optional[Mapping[str, str]] = None, *, cancel: Optional[CancelEvent] = None) -> AsyncSandbox:
+    async def fork(
+        self,
+        metadata: Optional[Mapping[str, str]] = None,
+        *,
+        cancel: Optional[CancelEvent] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
+        max_create_wait_seconds: Optional[float] = None,
+    ) -> AsyncSandbox:
         """A second sandbox that goes on from this instant, memory and all. This one goes on as well."""
-        return await self._client.sandboxes.fork(self.id, metadata=metadata, cancel=cancel)
+        return await self._client.sandboxes.fork(
+            self.id,
+            metadata=metadata,
+            cancel=cancel,
+            on_progress=on_progress,
+            max_create_wait_seconds=max_create_wait_seconds,
+        )
 
     async def fork_tree(
-        self, count: int, metadata: Optional[Mapping[str, str]] = None, *, cancel: Optional[CancelEvent] = None
+        self,
+        count: int,
+        metadata: Optional[Mapping[str, str]] = None,
+        *,
+        cancel: Optional[CancelEvent] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
+        max_create_wait_seconds: Optional[float] = None,
     ) -> List[AsyncSandbox]:
         """Several sandboxes that go on from the same instant. There may be fewer than asked for, when room runs out."""
-        return await self._client.sandboxes.fork_tree(self.id, count, metadata=metadata, cancel=cancel)
+        return await self._client.sandboxes.fork_tree(
+            self.id,
+            count,
+            metadata=metadata,
+            cancel=cancel,
+            on_progress=on_progress,
+            max_create_wait_seconds=max_create_wait_seconds,
+        )
+
+    async def tree(self) -> SandboxTree:
+        """Where it comes from and what comes from it.
+
+        for node in (await sandbox.tree()).tree.walk():
+            print(node.id, node.name, node.status, len(node.children))
+        """
+        return SandboxTree.from_dict(await self._transport.request("GET", f"{self._path}/tree"))
 
     async def promote(self, *, cleanup_siblings: bool = False, tree_id: Optional[str] = None) -> Promotion:
         """Makes a child of a fork independent; with ``cleanup_siblings`` its siblings are deleted."""
@@ -540,6 +668,25 @@ class AsyncSandbox:
             body["paths"] = list(paths)
         return Preview.from_dict(await self._transport.request("POST", f"{self._path}/preview-token", json=body))
 
+    def tunnel(self, port: int, *, local_port: int = 0, host: str = "127.0.0.1") -> AsyncTunnel:
+        """A port of this machine that leads to a port of the sandbox, for any protocol over TCP. For use with ``async with``.
+
+            async with sandbox.tunnel(5432) as tunnel:
+                print("listening on 127.0.0.1, port", tunnel.local_port)
+
+        Each connection here becomes one to that port of the sandbox's ``127.0.0.1``. Port 22 is one of them.
+
+        :param local_port: the port here; a free one when 0.
+        :param host: the address to listen on here.
+        """
+        if isinstance(port, bool) or not 1 <= port <= 65535:
+            raise ValueError(f"a port is a number from 1 to 65535, not {port!r}")
+        return AsyncTunnel(self._transport, f"{self._path}/ports/{port}/tcp", port, host, local_port)
+
+    def port_forward(self, port: int, *, local_port: int = 0, host: str = "127.0.0.1") -> AsyncTunnel:
+        """The same as :meth:`tunnel`."""
+        return self.tunnel(port, local_port=local_port, host=host)
+
     def preview_url(self, port: int, scheme: Optional[str] = None) -> str:
         """The address of a port by host name, on servers that have previews by name. It is worked out, not asked for.
 
@@ -571,6 +718,11 @@ class AsyncSandbox:
                 await self.delete()
             except NotFoundError:
                 pass  # It is gone, which is what was wanted.
+            except PandastackError as failure:
+                if error is None:
+                    raise
+                # The error of the block says more. The sandbox ends when it has idled for its time.
+                _log.info("%s was not deleted: %s", self.id, failure.message)
 
     def _became(self, status: str) -> None:
         self.info = dataclasses.replace(self.info, status=status)
@@ -605,16 +757,29 @@ class AsyncSandboxCommands:
     def __init__(self, sandbox: AsyncSandbox) -> None:
         self._sandbox = sandbox
 
-    async def run(self, cmd: str, timeout: Optional[float] = None) -> ExecResult:
-        """Runs a line of shell."""
+    async def run(self, cmd: Union[str, Sequence[str]], timeout: Optional[float] = None) -> ExecResult:
+        """Runs a command."""
         return await self._sandbox.exec(cmd, timeout_seconds=timeout)
 
 
 _LANGUAGES = {"py": "python", "python3": "python"}
 
+#: Languages that have no contexts.
+_ONLY_ONCE = ("ruby", "rb")
+
+
+def _language(name: str) -> str:
+    return _LANGUAGES.get(name.lower(), name.lower())
+
+
+def warned(sandbox: AsyncSandbox) -> AsyncSandbox:
+    """A sandbox about which the server may have warned; that is said."""
+    warn_of(sandbox.info.warnings)
+    return sandbox
+
 
 def _command(
-    cmd: str,
+    cmd: Union[str, Sequence[str]],
     timeout_seconds: Optional[float],
     cwd: Optional[str],
     env: Optional[Mapping[str, str]],
@@ -622,7 +787,7 @@ def _command(
     user: Optional[str],
 ) -> dict[str, Any]:
     body = {
-        "cmd": cmd,
+        "cmd": cmd if isinstance(cmd, str) else list(cmd),
         "timeout_seconds": timeout_seconds,
         "cwd": cwd,
         "env": None if env is None else dict(env),

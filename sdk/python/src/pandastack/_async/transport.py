@@ -11,18 +11,21 @@ from typing import Any, Callable, Optional, Union
 import httpx
 
 from .._config import Config
+from .._config import seconds as seconds_of
 from .._json import as_list, as_object
+from .._progress import ProgressLine
 from .._retry import (
     ECHO_DELAY,
     ECHO_METHODS,
     WARM_UP_DELAY_FIRST,
     WARM_UP_DELAY_MOST,
     CreateRetryEvent,
-    create_delay,
+    CreateWait,
     parse_retry_after,
+    preparing,
     warming_up,
 )
-from .._runtime_async import CancelEvent, Socket, sleep, wait_cancelled
+from .._runtime_async import CancelEvent, Socket, call, sleep, wait_cancelled
 from .._sse import EventDecoder, ServerSentEvent
 from .._version import __version__
 from ..exceptions import (
@@ -34,6 +37,7 @@ from ..exceptions import (
     PandastackError,
     error_from_answer,
 )
+from ..models import Progress
 
 #: Between two signs of life of a stream.
 STREAM_TIMEOUT = 900.0
@@ -55,11 +59,13 @@ class AsyncTransport:
         *,
         timeout: float,
         on_create_retry: Optional[Callable[[CreateRetryEvent], object]],
+        on_progress: Optional[Callable[[Progress], object]] = None,
         http_client: Optional[httpx.AsyncClient],
     ) -> None:
         self.config = config
         self.timeout = timeout
         self.on_create_retry = on_create_retry
+        self.on_progress = on_progress
         self._own = http_client is None
         self._http = http_client if http_client is not None else httpx.AsyncClient()
 
@@ -103,32 +109,65 @@ class AsyncTransport:
         )
         return await self._decoded(response)
 
-    async def create(self, path: str, json: Optional[Mapping[str, Any]], *, cancel: Optional[CancelEvent] = None) -> Any:
-        """Asks for sandboxes, again while there is no room for them."""
+    async def create(
+        self,
+        path: str,
+        json: Optional[Mapping[str, Any]],
+        *,
+        what: str = "the template",
+        cancel: Optional[CancelEvent] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
+        max_wait_seconds: Optional[float] = None,
+    ) -> Any:
+        """Asks for sandboxes; again while their template is prepared, and while there is no room for them.
+
+        :param what: the template, for people.
+        """
         started = time.monotonic()
+        limit = seconds_of("max_create_wait_seconds", max_wait_seconds)
+        wait = CreateWait(
+            budget=self.config.create_budget,
+            stall=self.config.template_stall,
+            most=self.config.create_wait_most if limit is None else limit,
+            now=started,
+        )
+        on_progress = on_progress or self.on_progress
+        line = ProgressLine(what)
         attempt = 0
         refusal: Optional[PandastackError] = None
-        while True:
-            if cancel is not None and cancel.is_set():
-                raise CreateCancelled("cancelled before a sandbox was made") from refusal
-            try:
-                response = await self._attempt("POST", path, json=json, timeout=self.machine_patience())
-                return await self._decoded(response)
-            except PandastackError as error:
-                elapsed = time.monotonic() - started
-                delay = create_delay(error, attempt=attempt, elapsed=elapsed, budget=self.config.create_budget)
-                if delay is None or error.status is None:
-                    raise
-                refusal = error
-                attempt += 1
-                event = CreateRetryEvent("POST", path, attempt, error.status, error.message, delay, elapsed, error.retry_after)
-            if cancel is not None and cancel.is_set():
-                raise CreateCancelled("cancelled after a refusal") from refusal
-            _log.info("no room (%s); asking again in %.1f s", event.error, event.delay_seconds)
-            if self.on_create_retry is not None:
-                self.on_create_retry(event)
-            if await wait_cancelled(cancel, event.delay_seconds):
-                raise CreateCancelled("cancelled while waiting for room") from refusal
+        try:
+            while True:
+                if cancel is not None and cancel.is_set():
+                    raise CreateCancelled("cancelled before a sandbox was made") from refusal
+                try:
+                    response = await self._attempt("POST", path, json=json, timeout=self.machine_patience())
+                    return await self._decoded(response)
+                except PandastackError as error:
+                    now = time.monotonic()
+                    delay = wait.delay(error, now)
+                    if delay is None or error.status is None:
+                        raise
+                    refusal = error
+                    attempt += 1
+                    progress = preparing(error)
+                    event = CreateRetryEvent(
+                        "POST", path, attempt, error.status, error.message, delay, now - started, error.retry_after, progress
+                    )
+                if cancel is not None and cancel.is_set():
+                    raise CreateCancelled("cancelled after a refusal") from refusal
+                _log.info("refused (%s); asking again in %.1f s", event.error, event.delay_seconds)
+                if progress is None:
+                    line.clear()
+                elif on_progress is not None:
+                    await call(on_progress, progress)
+                else:
+                    line.show(progress, event.elapsed_seconds)
+                if self.on_create_retry is not None:
+                    self.on_create_retry(event)
+                if await wait_cancelled(cancel, event.delay_seconds):
+                    raise CreateCancelled("cancelled while waiting for a sandbox") from refusal
+        finally:
+            line.clear()
 
     async def open(
         self,
@@ -179,7 +218,7 @@ class AsyncTransport:
             async for piece in response.aiter_bytes():
                 yield piece
         except httpx.TransportError as error:
-            raise _unreachable(error) from error
+            raise _unreachable(error) from None
         finally:
             await response.aclose()
 
@@ -188,7 +227,7 @@ class AsyncTransport:
         try:
             return await response.aread()
         except httpx.TransportError as error:
-            raise _unreachable(error) from error
+            raise _unreachable(error) from None
         finally:
             await response.aclose()
 
@@ -215,7 +254,7 @@ class AsyncTransport:
     def _headers(self) -> dict[str, str]:
         if not self.config.api_key:
             raise AuthError(
-                "no API key: pass api_key=, or set PANDASTACK_API_KEY",
+                "no API key: pass api_key=, or set PANDASTACK_API_KEY or PANDASTACK_TOKEN",
                 code="unauthorized",
                 hint="pandastack token create makes one",
             )
@@ -260,7 +299,7 @@ class AsyncTransport:
         try:
             response = await self._http.send(request, stream=True)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise _unreachable(error) from error
+            raise _unreachable(error) from None
         if 200 <= response.status_code < 300:
             return response
         text = (await self.read(response)).decode("utf-8", "replace")

@@ -118,7 +118,7 @@ class Apps:
     # Domains.
 
     def add_domain(self, app_id: str, domain: str) -> Dict[str, Any]:
-        """Serves it under a domain of one's own, once the ``records`` of the answer are in its DNS."""
+        """Serves it under a custom domain, once the ``records`` of the answer are in its DNS."""
         return self._object("POST", f"/apps/{segment(app_id)}/domains", {"domain": domain})
 
     def domains(self, app_id: str) -> List[Dict[str, Any]]:

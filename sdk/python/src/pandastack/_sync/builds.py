@@ -1,5 +1,5 @@
 # Generated from ../_async/builds.py by scripts/generate_sync.py. Do not edit.
-"""Templates: those there are, and making one's own."""
+"""Templates: those there are, and custom ones."""
 
 from __future__ import annotations
 
@@ -35,26 +35,34 @@ class Templates:
         return Template.from_dict(self._transport.request("GET", f"/templates/{segment(name)}"))
 
     def delete(self, name: str) -> None:
-        """Deletes a template of one's own."""
+        """Deletes a custom template."""
         self._transport.request("DELETE", f"/templates/{segment(name)}")
 
     def prepare(self, name: str) -> Template:
         """Starts preparing a template ahead of its first use, unless it is ready. Does not wait: see :meth:`wait`."""
         return Template.from_dict(self._transport.request("POST", f"/templates/{segment(name)}/prepare"))
 
-    def wait(self, name: str, timeout_seconds: float = 600.0) -> Template:
-        """Waits until a template is ready.
+    def wait(self, name: str, timeout_seconds: Optional[float] = None) -> Template:
+        """Waits until a template is ready: so long, or when absent as long as its preparation makes progress.
 
-        :raises TemplateBuildError: when it is not ready after that long, or nobody prepares it any more.
+        :raises TemplateBuildError: when it is not ready by then, or is not being prepared any more.
         """
-        deadline = time.monotonic() + timeout_seconds
+        begun = moved = time.monotonic()
+        seen: Optional[str] = None
         while True:
             template = self.get(name)
             if template.status == "ready":
                 return template
             if template.status != "preparing":
                 raise TemplateBuildError(f"template {name} is {template.status}: {template.progress}", build=template)
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            at = template.progress_detail.changed_at if template.progress_detail is not None else template.progress
+            if at != seen:
+                seen, moved = at, now
+            since, most = (
+                (moved, self._transport.config.template_stall) if timeout_seconds is None else (begun, timeout_seconds)
+            )
+            if now - since >= most:
                 raise TemplateBuildError(f"template {name} is not ready: {template.progress}", build=template)
             sleep(1.0)
 

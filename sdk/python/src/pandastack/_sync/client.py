@@ -8,10 +8,10 @@ from typing import Callable, List, Optional
 
 import httpx
 
-from .._config import resolve
+from .._config import one_of, resolve
 from .._json import as_list, as_object
 from .._retry import CreateRetryEvent
-from ..models import AuditEntry, BootStats, Health, Me, Version
+from ..models import AuditEntry, BootStats, Health, Me, Progress, Version
 from .apps import Apps
 from .builds import Templates
 from .databases import Databases
@@ -29,9 +29,15 @@ class PandaStack:
 
     :param api_key: the key; else ``PANDASTACK_API_KEY``, ``PANDASTACK_TOKEN``, or ``~/.config/pandastack/config.json``.
     :param base_url: where the server is; else ``PANDASTACK_API``, ``PANDASTACK_API_URL``, or that file.
+    :param token: another name of ``api_key``, as ``api_url`` is of ``base_url``.
     :param timeout: seconds until an answer is given up. Commands and machines get what they need beyond that.
     :param max_create_retry_seconds: how long creating and forking ask again when there is no room; 60 when absent, 0 for never.
     :param on_create_retry: called with a :class:`CreateRetryEvent` before each time.
+    :param max_create_wait_seconds: limit on all that creating and forking wait for, the preparation of a template included.
+        Without it they wait for a template as long as the server makes progress with it.
+    :param template_stall_seconds: how long a template may make no progress before that fails; 600 when absent.
+    :param on_progress: called with a :class:`Progress` each time the server says how far a template is. Without it one line on
+        standard error shows the progress, if that is a terminal.
     :param preview_host: the host name under which previews are; else ``PANDASTACK_PREVIEW_HOST``, or the server's; under
         ``localhost`` if that is on this host.
     :param http_client: an HTTP client of your own, with its proxies and certificates. You close it.
@@ -42,14 +48,28 @@ class PandaStack:
         api_key: Optional[str] = None,
         base_url: Optional[str] = None,
         *,
+        token: Optional[str] = None,
+        api_url: Optional[str] = None,
         timeout: float = 60.0,
         max_create_retry_seconds: Optional[float] = None,
         on_create_retry: Optional[Callable[[CreateRetryEvent], object]] = None,
+        max_create_wait_seconds: Optional[float] = None,
+        template_stall_seconds: Optional[float] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
         preview_host: Optional[str] = None,
         http_client: Optional[httpx.Client] = None,
     ) -> None:
-        config = resolve(api_key, base_url, preview_host, max_create_retry_seconds)
-        self._transport = Transport(config, timeout=timeout, on_create_retry=on_create_retry, http_client=http_client)
+        config = resolve(
+            one_of("api_key", api_key, "token", token),
+            one_of("base_url", base_url, "api_url", api_url),
+            preview_host,
+            max_create_retry_seconds,
+            max_create_wait_seconds=max_create_wait_seconds,
+            template_stall_seconds=template_stall_seconds,
+        )
+        self._transport = Transport(
+            config, timeout=timeout, on_create_retry=on_create_retry, on_progress=on_progress, http_client=http_client
+        )
         #: Where previews by name are.
         self.preview_host = config.preview_host
         #: Sandboxes.
@@ -117,6 +137,11 @@ class PandaStack:
     def me(self) -> Me:
         """Who is calling."""
         return Me.from_dict(self._transport.request("GET", "/me"))
+
+    def set_network_default(self, network: Optional[str]) -> Me:
+        """What sandboxes of this workspace reach when ``network`` is not said: ``"all"``, ``"none"``, or ``None`` for the
+        operator's default."""
+        return Me.from_dict(self._transport.request("PATCH", "/me", json={"network_default": network}))
 
     def audit(self, *, since: Optional[str] = None, limit: Optional[int] = None) -> List[AuditEntry]:
         """Requests that changed something, newest first.

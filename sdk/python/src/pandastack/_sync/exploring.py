@@ -130,6 +130,8 @@ def _run(child: Sandbox, candidate: Candidate, capture_files: Union[bool, str]) 
     except Exception as error:  # What goes wrong in a branch stays there.
         outcome.error = str(error) or repr(error)
         outcome.timed_out = isinstance(error, (SandboxTimeout, APITimeoutError))
+        if isinstance(error, SandboxTimeout):
+            outcome.stdout_tail, outcome.stderr_tail = _exploring.tail(error.stdout), _exploring.tail(error.stderr)
     outcome.duration_ms = int((time.monotonic() - started) * 1000)
     if capture_files and outcome.ok:
         try:

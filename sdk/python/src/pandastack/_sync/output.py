@@ -11,7 +11,7 @@ import httpx
 
 from .._runtime_sync import call
 from .._sse import ServerSentEvent
-from ..exceptions import ConnectionError, ExecInterrupted, SandboxTimeout, ServerError
+from ..exceptions import ConnectionError, ExecInterrupted, PandastackError, SandboxTimeout, error_from_stream
 from ..models import ExecResult, Output
 from .transport import Transport
 
@@ -45,8 +45,8 @@ class OutputStream:
                 event = self._events.__next__()
             except StopIteration:
                 raise ExecInterrupted(_INTERRUPTED) from None
-            except ConnectionError as error:
-                raise ExecInterrupted(_INTERRUPTED) from error
+            except ConnectionError:
+                raise ExecInterrupted(_INTERRUPTED) from None
             data = event.json()
             if event.event in ("stdout", "stderr"):
                 return Output(event.event, str(data.get("chunk", "")))
@@ -54,9 +54,8 @@ class OutputStream:
                 self.exit_code = int(data.get("exit_code", 0))
                 self.close()
             elif event.event == "error":
-                text = str(data.get("error") or "the command's stream ended with an error")
                 self.close()
-                raise SandboxTimeout(text, code="timeout") if "timeout" in text.lower() else ServerError(text)
+                raise error_from_stream(data, "the command's stream ended with an error")
         raise StopIteration
 
     def result(
@@ -76,7 +75,13 @@ class OutputStream:
                     stderr.append(piece.text)
                     call(on_stderr, piece.text)
         except ExecInterrupted as error:
-            raise ExecInterrupted(error.message, partial_stdout="".join(stdout), partial_stderr="".join(stderr)) from error
+            error.partial_stdout, error.partial_stderr = "".join(stdout), "".join(stderr)
+            raise
+        except SandboxTimeout as error:
+            # What arrived here is all of it; the server keeps only so much for its error.
+            error.stdout, error.stderr = "".join(stdout) or error.stdout, "".join(stderr) or error.stderr
+            error.truncated = False
+            raise
         finally:
             self.close()
         return ExecResult(stdout="".join(stdout), stderr="".join(stderr), exit_code=self.exit_code or 0)
@@ -92,7 +97,11 @@ class OutputStream:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except PandastackError:
+            if error is None:
+                raise
 
 
 _INTERRUPTED = (

@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 
 from .._config import segment
 from .._runtime_sync import CancelEvent
-from ..models import Promotion, SandboxInfo, Snapshot, Token, Volume
-from .sandbox import Sandbox
-from .transport import Transport, items
+from ..models import DeletedSandboxes, Progress, Promotion, SandboxInfo, Snapshot, Token, Volume, VolumeMount
+from .sandbox import Sandbox, warned
+from .transport import STREAM_TIMEOUT, Transport, items
 
 if TYPE_CHECKING:
     from .client import PandaStack
 
-#: A volume to attach: its name, or a name with options.
-VolumeRequest = Union[str, Mapping[str, Any]]
+#: A volume to attach: ``"data"``, ``"data:/mnt"``, ``"data:/mnt:ro"``, a :class:`VolumeMount`, or a dictionary of its fields.
+VolumeRequest = Union[str, VolumeMount, Mapping[str, Any]]
 
 
 class Sandboxes:
@@ -41,28 +40,36 @@ class Sandboxes:
         env: Optional[Mapping[str, str]] = None,
         network: Optional[str] = None,
         disk_gb: Optional[int] = None,
+        name: Optional[str] = None,
         cancel: Optional[CancelEvent] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
+        max_create_wait_seconds: Optional[float] = None,
     ) -> Sandbox:
         """Makes a sandbox. When this returns it takes commands.
 
             sandbox = client.sandboxes.create(template="base", ttl_seconds=600, metadata={"task": "42"})
 
-        When there is no room it asks again for a while: see ``max_create_retry_seconds``.
+        The first use of a template (or of a size of it) prepares it, which takes a minute or several. This waits as long as the
+        server makes progress, and shows it on a terminal. When there is no room it asks again for a while: see
+        ``max_create_retry_seconds``.
 
         :param template: ``code-interpreter`` when absent; implied by ``from_snapshot``.
-        :param cpu: deprecated and ignored, as is ``memory_mb``: a template has its size.
+        :param cpu: virtual CPUs; those of the template when absent.
+        :param memory_mb: memory in MiB, rounded up to a multiple of 64; that of the template when absent.
         :param ttl_seconds: seconds of idleness after which it is deleted.
         :param persistent: it sleeps when idle instead.
-        :param metadata: words of your own.
+        :param metadata: metadata, such as ``{"task": "42"}``.
         :param from_snapshot: a snapshot to go on from.
-        :param volumes: volumes to attach, as ``/dev/vdb``, ``/dev/vdc``, …: names, or ``{"name": …, "read_only": True}``.
+        :param volumes: volumes to attach: ``"data:/mnt"`` mounts the volume ``data`` at ``/mnt``, ``"data:/mnt:ro"`` does so
+            read-only, ``"data"`` is a device (``/dev/vdb``, …) and not mounted. A :class:`VolumeMount` says the same.
         :param env: variables of every command.
-        :param network: ``"none"`` or ``"all"``.
+        :param network: ``"none"`` or ``"all"``; the workspace's default when absent.
         :param disk_gb: size of its root disk in GiB, at least that of what it starts from; the same when absent.
-        :param cancel: an event that, once set, ends the asking with :class:`CreateCancelled`.
+        :param name: a name that stands wherever an id does, unique among your sandboxes.
+        :param cancel: an event that, once set, ends the waiting with :class:`CreateCancelled`.
+        :param on_progress: called with a :class:`Progress` while a template is prepared, instead of the line on the terminal.
+        :param max_create_wait_seconds: limit on all waiting of this creation.
         """
-        if cpu is not None or memory_mb is not None:
-            warnings.warn("cpu and memory_mb are ignored: a template has its size", DeprecationWarning, stacklevel=2)
         body: dict[str, Any] = {}
         if from_snapshot is not None:
             body["from_snapshot"] = from_snapshot
@@ -75,33 +82,100 @@ class Sandboxes:
         if metadata:
             body["metadata"] = dict(metadata)
         if volumes:
-            body["volumes"] = [{"name": one} if isinstance(one, str) else dict(one) for one in volumes]
+            body["volumes"] = [_volume(one) for one in volumes]
         if env:
             body["env"] = dict(env)
         if network is not None:
             body["network"] = network
-        if disk_gb is not None:
-            body["disk_gb"] = disk_gb
-        return self._sandbox(self._transport.create("/sandboxes", body, cancel=cancel))
+        sizes = {"cpu": cpu, "memory_mb": memory_mb, "disk_gb": disk_gb, "name": name}
+        body.update({key: value for key, value in sizes.items() if value is not None})
+        answer = self._transport.create(
+            "/sandboxes",
+            body,
+            what=str(body.get("template", "the template")),
+            cancel=cancel,
+            on_progress=on_progress,
+            max_wait_seconds=max_create_wait_seconds,
+        )
+        return warned(self._sandbox(answer))
 
-    def list(self) -> List[Sandbox]:
-        """All sandboxes, newest first."""
-        return [self._sandbox(one) for one in items(self._transport.request("GET", "/sandboxes"))]
+    def list(
+        self,
+        *,
+        status: Union[str, Sequence[str], None] = None,
+        template: Optional[str] = None,
+        name: Optional[str] = None,
+        metadata: Optional[Mapping[str, Optional[str]]] = None,
+        parent: Optional[str] = None,
+        root: Optional[str] = None,
+    ) -> List[Sandbox]:
+        """Sandboxes, newest first: all, or those that fit everything that is given.
+
+            client.sandboxes.list(status="running", metadata={"task": "42"})
+
+        :param status: such as ``running``, or several of them.
+        :param metadata: keys with their values; ``None`` for any value.
+        :param parent: the sandbox that they were forked from, or made from a snapshot of.
+        :param root: a sandbox that they descend from, over however many generations.
+        """
+        which = _filter(status, template, name, metadata, parent, root)
+        return [self._sandbox(one) for one in items(self._transport.request("GET", "/sandboxes", params=which))]
 
     def get(self, sandbox_id: str) -> Sandbox:
-        """The sandbox of that id."""
+        """The sandbox of that id, name, or beginning of an id."""
         return self._sandbox(self._transport.request("GET", f"/sandboxes/{segment(sandbox_id)}"))
 
     def delete(self, sandbox_id: str) -> None:
-        """Deletes a sandbox."""
+        """Deletes the sandbox of that id, name, or beginning of an id."""
         self._transport.request("DELETE", f"/sandboxes/{segment(sandbox_id)}", timeout=self._transport.machine_patience())
 
+    def delete_all(
+        self,
+        *,
+        all: bool = False,  # noqa: A002 - the word of the HTTP interface
+        status: Union[str, Sequence[str], None] = None,
+        template: Optional[str] = None,
+        name: Optional[str] = None,
+        metadata: Optional[Mapping[str, Optional[str]]] = None,
+        parent: Optional[str] = None,
+        root: Optional[str] = None,
+    ) -> DeletedSandboxes:
+        """Deletes every sandbox that fits everything that is given; with ``all=True`` and nothing else, every sandbox.
+
+        done = client.sandboxes.delete_all(metadata={"task": "42"})
+        print(done.deleted, done.failures)
+        """
+        which = _filter(status, template, name, metadata, parent, root)
+        if not which and not all:
+            raise ValueError("say which sandboxes to delete: give a filter, or all=True")
+        if which and all:
+            raise ValueError("all=True deletes every sandbox: give either that or a filter")
+        answer = self._transport.request(
+            "DELETE",
+            "/sandboxes",
+            params=which or {"all": "true"},
+            timeout=self._transport.patience(max(self._transport.timeout, STREAM_TIMEOUT)),
+        )
+        return DeletedSandboxes.from_dict(answer)
+
     def fork(
-        self, sandbox_id: str, metadata: Optional[Mapping[str, str]] = None, *, cancel: Optional[CancelEvent] = None
+        self,
+        sandbox_id: str,
+        metadata: Optional[Mapping[str, str]] = None,
+        *,
+        cancel: Optional[CancelEvent] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
+        max_create_wait_seconds: Optional[float] = None,
     ) -> Sandbox:
         """Forks a sandbox: see :meth:`Sandbox.fork`."""
         body = None if metadata is None else {"metadata": dict(metadata)}
-        answer = self._transport.create(f"/sandboxes/{segment(sandbox_id)}/fork", body, cancel=cancel)
+        answer = self._transport.create(
+            f"/sandboxes/{segment(sandbox_id)}/fork",
+            body,
+            cancel=cancel,
+            on_progress=on_progress,
+            max_wait_seconds=max_create_wait_seconds,
+        )
         children = items(answer, "children")
         child = answer.get("sandbox") or (children[0] if children else answer)
         return self._sandbox(child)
@@ -113,12 +187,20 @@ class Sandboxes:
         metadata: Optional[Mapping[str, str]] = None,
         *,
         cancel: Optional[CancelEvent] = None,
+        on_progress: Optional[Callable[[Progress], object]] = None,
+        max_create_wait_seconds: Optional[float] = None,
     ) -> List[Sandbox]:
         """Forks a sandbox several ways: see :meth:`Sandbox.fork_tree`."""
         body: dict[str, Any] = {"count": count}
         if metadata is not None:
             body["metadata"] = dict(metadata)
-        answer = self._transport.create(f"/sandboxes/{segment(sandbox_id)}/fork-tree", body, cancel=cancel)
+        answer = self._transport.create(
+            f"/sandboxes/{segment(sandbox_id)}/fork-tree",
+            body,
+            cancel=cancel,
+            on_progress=on_progress,
+            max_wait_seconds=max_create_wait_seconds,
+        )
         return [self._sandbox(one) for one in items(answer, "children", "items", "sandboxes")]
 
     def promote(self, sandbox_id: str, *, cleanup_siblings: bool = False, tree_id: Optional[str] = None) -> Promotion:
@@ -136,6 +218,31 @@ class Sandboxes:
 
     def _sandbox(self, data: Any) -> Sandbox:
         return Sandbox(self._client, SandboxInfo.from_dict(data))
+
+
+def _volume(given: VolumeRequest) -> dict[str, Any]:
+    if isinstance(given, str):
+        given = VolumeMount.of(given)
+    return given.request() if isinstance(given, VolumeMount) else dict(given)
+
+
+def _filter(
+    status: Union[str, Sequence[str], None],
+    template: Optional[str],
+    name: Optional[str],
+    metadata: Optional[Mapping[str, Optional[str]]],
+    parent: Optional[str],
+    root: Optional[str],
+) -> dict[str, Any]:
+    """As a query. What is empty is sent too: the server refuses it, where leaving it out would mean all."""
+    query: dict[str, Any] = {"template": template, "name": name, "parent": parent, "root": root}
+    if status is not None:
+        query["status"] = [status] if isinstance(status, str) else list(status)
+    if metadata is not None:
+        query["metadata"] = [key if value is None else f"{key}={value}" for key, value in metadata.items()]
+    if query.get("status") == [] or query.get("metadata") == []:
+        raise ValueError("an empty filter fits nothing: leave it out, or name what is meant")
+    return {key: value for key, value in query.items() if value is not None}
 
 
 class Snapshots:
@@ -167,7 +274,7 @@ class Volumes:
         self._transport = transport
 
     def create(self, name: str, size_mb: Optional[int] = None) -> Volume:
-        """Makes a volume; of 256 MiB when no size is given."""
+        """Makes a volume; of 256 MiB when no size is given. :meth:`Sandboxes.create` attaches it."""
         body: dict[str, Any] = {"name": name}
         if size_mb is not None:
             body["size_mb"] = size_mb
