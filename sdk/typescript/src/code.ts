@@ -4,7 +4,6 @@ import type { CellAnswer, RunCell } from "./additions.js";
 import {
   ExecInterrupted,
   PandaStackError,
-  SandboxTimeout,
   timeoutOf,
   toldTimeout,
   withOutput,
@@ -168,11 +167,11 @@ export interface RunOptions {
 
 /** How code is run in a sandbox. */
 export interface RunCodeOptions extends RunOptions {
-  /** Its language: `python`, `javascript`, `typescript`, `bash`; with `once` also `ruby`. Python when absent. */
+  /** Its language: `python`, `javascript`, `typescript`, `bash`; or `ruby`, which runs once. Python when absent. */
   language?: string | undefined;
   /** The context to run it in; the sandbox's default one of that language when absent. */
   context?: CodeContext | string | undefined;
-  /** Run it in an interpreter of its own, which keeps nothing. */
+  /** Run it in an interpreter of its own, which keeps nothing and tells what it wrote at its end. */
   once?: boolean | undefined;
 }
 
@@ -233,7 +232,8 @@ async function followCell(events: AsyncIterable<ServerEvent>, options: RunOption
 
 /** Runs code in an interpreter of its own. */
 async function runOnce(transport: Transport, sandboxId: string, code: string, options: RunCodeOptions): Promise<Execution> {
-  const { timeoutSeconds = TIMEOUT_SECONDS, language = "python", onStdout, onStderr, signal } = options;
+  const { timeoutSeconds = TIMEOUT_SECONDS, language = "python", onStdout, onStderr, onResult, signal } = options;
+  if (onStdout ?? onStderr ?? onResult) throw new TypeError("code that runs once gives its output at its end: there is nothing to call back");
   const body: Whole<RunOnce> = {
     language: language === "shell" ? "sh" : language,
     code,
@@ -244,16 +244,9 @@ async function runOnce(transport: Transport, sandboxId: string, code: string, op
     const timeoutMs = Math.max(transport.settings.timeoutMs, (timeoutSeconds + MARGIN_SECONDS) * 1000);
     const answer = await transport.request("POST", at("sandboxes", sandboxId, "repl"), { json: body, timeoutMs, signal }, "warmup");
     const { stdout, stderr, exitCode } = view<RunOnceAnswer>(answer);
-    if (stdout) onStdout?.(stdout);
-    if (stderr) onStderr?.(stderr);
     return new Execution({ stdout, stderr, exitCode, durationMs: Math.round(performance.now() - begun) });
   } catch (error) {
-    const timeout = timeoutOf(error);
-    if (timeout instanceof SandboxTimeout) {
-      if (timeout.stdout) onStdout?.(timeout.stdout);
-      if (timeout.stderr) onStderr?.(timeout.stderr);
-    }
-    throw timeout;
+    throw timeoutOf(error);
   }
 }
 
@@ -264,8 +257,9 @@ export async function runCode(
   code: string,
   options: RunCodeOptions = {},
 ): Promise<Execution> {
-  const { context, once, language } = options;
-  if (once === true) {
+  const { context, language } = options;
+  const once = options.once ?? (context === undefined && ["ruby", "rb"].includes(language ?? ""));
+  if (once) {
     if (context !== undefined) throw new TypeError("code runs in a context or once, not both");
     return runOnce(transport, sandboxId, code, options);
   }

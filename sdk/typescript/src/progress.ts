@@ -6,6 +6,14 @@ import { CapacityError } from "./errors.js";
 /** Called each time the server was asked how far a template is. */
 export type ProgressListener = (progress: TemplateProgress) => void;
 
+/** How one request waits for a template, where it differs from the client's own settings. */
+export interface TemplateWait {
+  /** What is prepared, such as `template base`. */
+  what?: string | undefined;
+  onProgress?: ProgressListener | false | undefined;
+  maxCreateWaitSeconds?: number | undefined;
+}
+
 interface Limits {
   templateStallSeconds: number;
   maxCreateWaitSeconds: number;
@@ -23,30 +31,33 @@ const INTERVAL_SECONDS = 2;
 
 /** One request's wait for a template. */
 export class Progress {
-  readonly #limits: Limits;
-  readonly #listener: ProgressListener | undefined;
+  readonly #what: string;
+  readonly #onProgress: ProgressListener | false | undefined;
+  readonly #stallSeconds: number;
+  readonly #waitSeconds: number;
   readonly #begun = Date.now();
   #changedAt: string | undefined;
   #movedAt = 0;
   #line: StatusLine | undefined;
 
-  constructor(limits: Limits, listener?: ProgressListener) {
-    this.#limits = limits;
-    this.#listener = listener ?? (limits.onProgress || undefined);
+  constructor(limits: Limits, wait: TemplateWait = {}) {
+    this.#what = wait.what ?? "a template";
+    this.#onProgress = wait.onProgress ?? limits.onProgress;
+    this.#stallSeconds = limits.templateStallSeconds;
+    this.#waitSeconds = wait.maxCreateWaitSeconds ?? limits.maxCreateWaitSeconds;
   }
 
   /** Takes note of an answer. Gives the seconds to wait before asking again; nothing when waiting longer does not help. */
   moved({ progress, retryAfter = INTERVAL_SECONDS }: Preparing): number | undefined {
     const now = Date.now();
     if (progress.changedAt !== this.#changedAt) [this.#changedAt, this.#movedAt] = [progress.changedAt, now];
-    if (this.#listener !== undefined) this.#listener(progress);
-    else if (this.#limits.onProgress !== false) {
+    if (typeof this.#onProgress === "function") this.#onProgress(progress);
+    else if (this.#onProgress !== false) {
       this.#line ??= StatusLine.open();
-      this.#line?.show(`preparing a template: ${progress.step} (${Math.round((now - this.#begun) / 1000)} s)`);
+      this.#line?.show(`preparing ${this.#what}: ${progress.step} (${Math.round((now - this.#begun) / 1000)} s)`);
     }
-    const { templateStallSeconds, maxCreateWaitSeconds } = this.#limits;
-    if (now + retryAfter * 1000 - this.#movedAt > templateStallSeconds * 1000) return undefined;
-    if (now + retryAfter * 1000 - this.#begun > maxCreateWaitSeconds * 1000) return undefined;
+    if (now + retryAfter * 1000 - this.#movedAt > this.#stallSeconds * 1000) return undefined;
+    if (now + retryAfter * 1000 - this.#begun > this.#waitSeconds * 1000) return undefined;
     return retryAfter;
   }
 

@@ -40,7 +40,9 @@ export interface SandboxForkOptions {
   /** For the children, on top of the parent's own. */
   metadata?: Record<string, string> | undefined;
   /** Called while a template is prepared that the children need; the client's own when absent. */
-  onProgress?: ProgressListener | undefined;
+  onProgress?: ProgressListener | false | undefined;
+  /** How long it may take in all, with the preparation of a template; the client's own limit when absent. */
+  maxCreateWaitSeconds?: number | undefined;
   /** Ends the waiting. */
   signal?: AbortSignal | undefined;
 }
@@ -446,8 +448,9 @@ export class Sandbox {
     }
   }
 
-  async #fork(verb: "fork" | "fork-tree", body: ForkRequest, { signal, onProgress }: SandboxForkOptions): Promise<ForkAnswer> {
-    const request = { json: body, timeoutMs: this.#patience(), signal, onProgress };
+  async #fork(verb: "fork" | "fork-tree", body: ForkRequest, options: SandboxForkOptions): Promise<ForkAnswer> {
+    const { signal, onProgress, maxCreateWaitSeconds } = options;
+    const request = { json: body, timeoutMs: this.#patience(), signal, wait: { onProgress, maxCreateWaitSeconds } };
     const answer = await this.#transport.request("POST", this.#path(verb), request, "capacity");
     return view<ForkAnswer>(answer);
   }

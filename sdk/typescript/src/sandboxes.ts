@@ -65,7 +65,9 @@ export interface SandboxCreateOptions {
   /** Size of its root disk in GiB, at least that of what it starts from; the same when absent. */
   diskGb?: number | undefined;
   /** Called while the template is prepared; the client's own when absent. */
-  onProgress?: ProgressListener | undefined;
+  onProgress?: ProgressListener | false | undefined;
+  /** How long it may take in all, with the preparation of its template; the client's own limit when absent. */
+  maxCreateWaitSeconds?: number | undefined;
   /** How long to wait for one answer of the server. Preparing a template takes many. */
   timeoutMs?: number | undefined;
   /** Ends the waiting. A sandbox that is created nevertheless is deleted when it has idled for `ttlSeconds`. */
@@ -119,7 +121,9 @@ export class SandboxesAPI {
       volumes: options.volumes?.map(volumeRequest),
     };
     const timeoutMs = options.timeoutMs ?? Math.max(this.#transport.settings.timeoutMs, MOVE_TIMEOUT_MS);
-    const request = { json: body, timeoutMs, signal: options.signal, onProgress: options.onProgress };
+    const { signal, onProgress, maxCreateWaitSeconds } = options;
+    const what = body.template === undefined ? undefined : `template ${body.template}`;
+    const request = { json: body, timeoutMs, signal, wait: { what, onProgress, maxCreateWaitSeconds } };
     return this.#made(await this.#transport.request("POST", "/sandboxes", request, "capacity"));
   }
 

@@ -9,7 +9,7 @@ import {
   errorOf,
   isExplained,
 } from "./errors.js";
-import { preparing, Progress, type ProgressListener } from "./progress.js";
+import { preparing, Progress, type TemplateWait } from "./progress.js";
 import { readEvents, type ServerEvent } from "./sse.js";
 
 /** Values of a query; absent ones are left out, those of a list are repeated. */
@@ -31,8 +31,8 @@ export interface RequestOptions {
   parseAs?: "json" | "text" | "bytes" | "none" | undefined;
   /** Sent once, whatever comes back. */
   noRetry?: boolean | undefined;
-  /** Called while a template is prepared that the request needs; the client's own when absent. */
-  onProgress?: ProgressListener | undefined;
+  /** How a template is waited for that has to be prepared first. */
+  wait?: TemplateWait | undefined;
 }
 
 /** When a request is sent again. */
@@ -202,7 +202,7 @@ export class Transport {
 
   async #again<T>(method: string, options: RequestOptions, retry: Retry, attempt: () => Promise<T>): Promise<T> {
     if (options.noRetry === true) return attempt();
-    const progress = new Progress(this.settings, options.onProgress);
+    const progress = new Progress(this.settings, options.wait);
     try {
       return await this.#attempts(method, options, retry, attempt, progress);
     } finally {
