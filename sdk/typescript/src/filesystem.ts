@@ -42,6 +42,7 @@ export interface WalkStep {
 }
 
 const HOME_TIMEOUT_SECONDS = 30;
+const LINKS_TIMEOUT_SECONDS = 60;
 const LINKS_AT_ONCE = 100;
 
 /**
@@ -211,7 +212,8 @@ export class Filesystem {
       'ln -sfn -- "$2" "$1" || exit 1; shift 2; done';
     for (let at = 0; at < links.length; at += LINKS_AT_ONCE) {
       const words = links.slice(at, at + LINKS_AT_ONCE).flat();
-      await exec(this.#transport, this.#sandboxId, ["sh", "-c", script, "sh", ...words], { check: true, ...options });
+      const how = { check: true, timeoutSeconds: LINKS_TIMEOUT_SECONDS, signal: options.signal };
+      await exec(this.#transport, this.#sandboxId, ["sh", "-c", script, "sh", ...words], how);
     }
   }
 

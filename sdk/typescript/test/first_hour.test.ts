@@ -227,8 +227,8 @@ test("a timeout keeps what was written, a failure its hint", async () => {
         assert.deepEqual([hint, statusCode], ["raise it", 504]);
         return true;
       });
-      assert.equal((await sandbox.exec("curl x")).hint, "open it");
-      await assert.rejects(sandbox.exec("curl x", { check: true }), (error: unknown) => {
+      assert.equal((await sandbox.exec("curl x", { timeoutSeconds: 5 })).hint, "open it");
+      await assert.rejects(sandbox.exec("curl x", { timeoutSeconds: 5, check: true }), (error: unknown) => {
         assert.ok(error instanceof CommandError);
         assert.deepEqual([error.message, error.hint], ["`curl x` exited with 7: no route\nhint: open it", "open it"]);
         return true;
@@ -411,6 +411,7 @@ test("a connection that cannot be passed on is closed, and why is told", async (
       const failures: unknown[] = [];
       await using forward = await sandbox.portForward(9, { onError: (error) => failures.push(error) });
       const local = connect(forward.localPort, "127.0.0.1");
+      local.on("error", () => undefined);
       await new Promise((resolve) => local.once("close", resolve).resume());
       assert.match(String(failures[0]), /could not open port 9 of the sandbox/);
     },
