@@ -37,7 +37,7 @@ const EXPORTED_TYPES = [
 
 /** Methods that its clients had. */
 const METHODS: Record<string, string> = {
-  sandboxes: "create list get delete",
+  sandboxes: "create list get delete deleteAll",
   templates: "list get build register buildFromDockerfile delete builds buildStatus buildLogs waitForBuild",
   tokens: "list create revoke",
   functions: "create deploy list get update delete getCode invoke trigger recordRun runs listRuns deployBundle metrics",
@@ -52,9 +52,9 @@ const METHODS: Record<string, string> = {
 };
 
 const SANDBOX =
-  "exec execStream runCode createCodeContext logs kill pause resume snapshot fork forkTree promote explore hibernate wake setTtl " +
+  "exec execStream runCode createCodeContext tree update patch portForward logs kill pause resume snapshot fork forkTree promote explore hibernate wake setTtl " +
   "setPersistent lifecycle previewUrl previewUrls";
-const FILESYSTEM = "read write upload download list stat exists walk";
+const FILESYSTEM = "read write upload download list stat exists walk watch downloadUrl uploadUrl";
 
 test("the wire types are those of docs/openapi.json", async () => {
   await run(process.execPath, [join(ROOT, "scripts/generate.mjs"), "--check"]);
@@ -69,7 +69,7 @@ test("everything that release 0.9 had is there", async () => {
     for (const name of names.split(" ")) assert.equal(typeof (thing as never)[name], "function", name);
   };
   for (const [member, names] of Object.entries(METHODS)) has((client as never)[member], names);
-  has(client, "me request");
+  has(client, "me setNetworkDefault request");
   has(sdk.Sandbox, "create list get fromInfo");
   for (const info of [{ id: "box", memory_mb: 512 }, { id: "box", memoryMb: 512 }]) {
     const kept = sdk.Sandbox.fromInfo(info, client);
@@ -227,7 +227,8 @@ test("what the README says runs", { skip: process.env["PANDASTACK_API"] ? false 
       const file = join(place, `${index}.mjs`);
       await writeFile(file, outputText);
       const { stdout } = await run(process.execPath, [file], { timeout: 300_000 });
-      const said = index === 0 ? ["42"] : ["hello", "137", "40 120", "7", "ZeroDivisionError", "echo 9", "200", "/v1/p/"];
+      const parts = ["hello", "SandboxTimeout begun", "137", "40 120", "7", "look", "42 1 0", "ZeroDivisionError", "'another x'", "echo 9", "/v1/p/", "kept"];
+      const said = index === 0 ? ["42"] : parts;
       for (const text of said) assert.ok(stdout.includes(text), `${text} is not in ${stdout}`);
     }
   } finally {
