@@ -46,7 +46,8 @@ const LINKS_TIMEOUT_SECONDS = 60;
 const LINKS_AT_ONCE = 100;
 
 /**
- * Files of a sandbox. Paths that do not begin with `/` are below the home directory of the guest's user, which is `/root`.
+ * Files of a sandbox. Paths that do not begin with `/` are below the home directory of the guest's user, which is `/root`; `~` stands
+ * for that directory too.
  *
  * @example
  * ```ts
@@ -235,7 +236,9 @@ export class Filesystem {
       return home.replace(/\/+$/, "");
     });
     try {
-      return `${await this.#home}/${path}`;
+      const home = await this.#home;
+      const below = path.replace(/^~(?=\/|$)/, ".").replace(/^(\.\/+)+/, "");
+      return below === "" || below === "." ? home || "/" : `${home}/${below}`;
     } catch (error) {
       this.#home = undefined;
       throw error;

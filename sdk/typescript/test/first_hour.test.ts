@@ -310,6 +310,9 @@ test("paths are below the guest's home unless they say otherwise; it is asked on
       const { files } = await client.sandboxes.get("box");
       assert.equal((await files.write("a/b", "x")).path, "/home/agent/a/b");
       assert.equal((await files.write("/a", "x")).path, "/a");
+      for (const [given, absolute] of [[".", ""], ["~", ""], ["./", ""], ["././a", "/a"], ["~/a", "/a"], ["~a", "/~a"], [".a", "/.a"]]) {
+        assert.equal((await files.write(given as string, "x")).path, `/home/agent${absolute}`);
+      }
       await files.mkdir("made");
       assert.deepEqual(sent(arrived.at(-1)), { path: "/home/agent/made" });
       assert.equal(await files.uploadUrl("up", { expiresInSeconds: 60 }), `${url}/v1/f/token`);
