@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -139,6 +139,29 @@ test("what it packs installs in an empty place, runs both ways and has types for
     await writeFile(join(place, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["esm.mts", "cjs.cts"] }));
     const tsc = createRequire(import.meta.url).resolve("typescript/bin/tsc");
     await run(process.execPath, [tsc, "-p", place]).catch((error: { stdout?: string }) => assert.fail(error.stdout));
+  } finally {
+    await rm(place, { recursive: true });
+  }
+});
+
+test("an install from the sources alone builds what is imported", async () => {
+  const place = await mkdtemp(join(tmpdir(), "pandastack-tree-"));
+  try {
+    const clone = join(place, "clone/sdk/typescript");
+    await mkdir(clone, { recursive: true });
+    await cp(join(ROOT, "../../LICENSE"), join(place, "clone/LICENSE"));
+    for (const name of ["package.json", "package-lock.json", "tsconfig.json", "tsconfig.cjs.json", "scripts", "src"]) {
+      await cp(join(ROOT, name), join(clone, name), { recursive: true });
+    }
+    // The compiler is there already: without a network it could not be installed.
+    await symlink(join(ROOT, "node_modules"), join(clone, "node_modules"));
+    const project = join(place, "project");
+    await mkdir(project);
+    await writeFile(join(project, "package.json"), '{"private": true}');
+    await run("npm", ["install", "--offline", "--no-audit", "--no-fund", "--silent", "../clone/sdk/typescript"], { cwd: project });
+    const program = 'import("@pandastack/sdk").then((sdk) => console.log(typeof sdk.PandaStack, typeof require("@pandastack/sdk").PandaStack))';
+    const { stdout } = await run(process.execPath, ["-e", program], { cwd: project });
+    assert.equal(stdout, "function function\n");
   } finally {
     await rm(place, { recursive: true });
   }
