@@ -22,7 +22,7 @@ const TIMEOUT_SECONDS = 30;
 const MARGIN_SECONDS = 60;
 /** Longer cells are followed: connections on which nothing happens for minutes do not live everywhere. */
 const WAIT_SECONDS_MAX = 240;
-/** Names the context that a sandbox has without anybody making it. */
+/** Names the context that every sandbox has: it is made at its first use. */
 const DEFAULT_CONTEXT = "default";
 
 /** Something a cell showed: one value in every form it has. */

@@ -78,7 +78,7 @@ export function settings(config: ClientConfig = {}): Settings {
     execReadyTimeoutMs:
       config.execReadyTimeoutMs ?? number("PANDASTACK_EXEC_READY_TIMEOUT_MS") ?? EXEC_READY_TIMEOUT_MS,
     previewHost: config.previewHost ?? environment("PANDASTACK_PREVIEW_HOST"),
-    // Called as a function of nobody: browsers refuse a `fetch` that is called as a method of something else.
+    // Called without a receiver: browsers refuse a `fetch` that is called as a method of something else.
     fetch: config.fetch ?? ((...given: Parameters<typeof fetch>) => globalThis.fetch(...given)),
     WebSocket: config.WebSocket,
   };

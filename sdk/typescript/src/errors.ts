@@ -77,7 +77,7 @@ export class PandaStackError extends Error {
 export class AuthError extends PandaStackError {}
 /** The key is good but does not allow this (403). */
 export class PermissionDeniedError extends AuthError {}
-/** There is no such thing, or it is somebody else's (404). */
+/** There is no such thing, or it belongs to another workspace (404). */
 export class NotFoundError extends PandaStackError {}
 /** The server does not accept the request (4xx). */
 export class BadRequestError extends PandaStackError {}
@@ -224,7 +224,7 @@ function classOf(status: number): new (message: string, details: ErrorDetails) =
   if (status === 429) return RateLimitError;
   if (status === 503 || status === 507) return CapacityError;
   if (status >= 500) return ServerError;
-  // Redirects too: the API never redirects, so whoever answered is not the API.
+  // Redirects too: the API never redirects, so what answered is not the API.
   return BadRequestError;
 }
 

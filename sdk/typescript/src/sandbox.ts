@@ -147,7 +147,7 @@ export class Sandbox {
     return (await clientOf(config)).sandboxes.get(id);
   }
 
-  /** A sandbox from what was kept of it. Asks nobody. */
+  /** A sandbox from what was kept of it. Sends no request. */
   static fromInfo(info: Partial<SandboxInfo> & { readonly id: string }, client: Client): Sandbox {
     return client.sandboxes.fromInfo(info);
   }
@@ -208,7 +208,7 @@ export class Sandbox {
 
   /** Deletes it, with everything in it. */
   async delete(): Promise<void> {
-    await this.#transport.request("DELETE", this.#path(), { parseAs: "none", timeoutMs: this.#patience() });
+    await this.#transport.request("DELETE", this.#path(), { parseAs: "none", timeoutMs: this.#moveTimeoutMs() });
   }
 
   /** The same as `delete`. */
@@ -248,7 +248,7 @@ export class Sandbox {
   async createCodeContext(options: string | ContextOptions = {}): Promise<CodeContext> {
     const { language, cwd } = typeof options === "string" ? ({ language: options } as ContextOptions) : options;
     const body: Whole<CreateContext> = { language: named(language ?? "python"), cwd };
-    const request = { json: body, timeoutMs: this.#patience() };
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs() };
     const answer = await this.#transport.request("POST", this.#path("repl", "sessions"), request, "warmup");
     return new CodeContext(this.#transport, this.id, view<ContextInfo>(answer));
   }
@@ -312,7 +312,7 @@ export class Sandbox {
 
   /** Keeps this instant, memory and disk. New sandboxes start from it with `fromSnapshot`. */
   async snapshot(): Promise<SnapshotInfo> {
-    const request = { timeoutMs: this.#patience() };
+    const request = { timeoutMs: this.#moveTimeoutMs() };
     return view<SnapshotInfo>(await this.#transport.request("POST", this.#path("snapshots"), request));
   }
 
@@ -343,7 +343,7 @@ export class Sandbox {
   /** Keeps this child of a fork; with `cleanupSiblings` the others are deleted. */
   async promote(options: { cleanupSiblings?: boolean | undefined; treeId?: string | undefined } = {}): Promise<PromoteResult> {
     const body: Whole<PromoteRequest> = { cleanup_siblings: options.cleanupSiblings ?? false, tree_id: options.treeId };
-    const request = { json: body, timeoutMs: this.#patience() };
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs() };
     return view<PromoteResult>(await this.#transport.request("POST", this.#path("promote"), request));
   }
 
@@ -450,20 +450,20 @@ export class Sandbox {
 
   async #fork(verb: "fork" | "fork-tree", body: ForkRequest, options: SandboxForkOptions): Promise<ForkAnswer> {
     const { signal, onProgress, maxCreateWaitSeconds } = options;
-    const request = { json: body, timeoutMs: this.#patience(), signal, wait: { onProgress, maxCreateWaitSeconds } };
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs(), signal, wait: { onProgress, maxCreateWaitSeconds } };
     const answer = await this.#transport.request("POST", this.#path(verb), request, "capacity");
     return view<ForkAnswer>(answer);
   }
 
   async #move(verb: string): Promise<void> {
-    await this.#transport.request("POST", this.#path(verb), { parseAs: "none", timeoutMs: this.#patience() });
+    await this.#transport.request("POST", this.#path(verb), { parseAs: "none", timeoutMs: this.#moveTimeoutMs() });
   }
 
   #sibling(info: SandboxInfo): Sandbox {
     return new Sandbox(this.client, this.#transport, info);
   }
 
-  #patience(): number {
+  #moveTimeoutMs(): number {
     return Math.max(this.#transport.settings.timeoutMs, MOVE_TIMEOUT_MS);
   }
 

@@ -138,7 +138,7 @@ export class SandboxesAPI {
     return this.#made(await this.#transport.request("GET", at("sandboxes", id)));
   }
 
-  /** One from what was kept of it, such as by another program. Asks nobody: see `refresh`. */
+  /** One from what was kept of it, such as by another program. Sends no request: see `refresh`. */
   fromInfo(info: Partial<SandboxInfo> & { readonly id: string }): Sandbox {
     return this.#made(snakeCase(info));
   }

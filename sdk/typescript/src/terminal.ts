@@ -66,7 +66,7 @@ export class Terminal implements AsyncIterable<Uint8Array> {
         );
       });
     });
-    // Whoever never asks how it ended has nothing to handle.
+    // A caller that never asks how it ended has nothing to handle.
     this.exited.catch(() => undefined);
   }
 

@@ -76,7 +76,7 @@ export async function uploadFrom(
   const gather = async (directory: string, to: string): Promise<void> => {
     signal?.throwIfAborted();
     const entries = await fs.readdir(directory, { withFileTypes: true });
-    // Those with something in them come to be with it.
+    // Those with something in them are made with it.
     if (entries.length === 0) directories.push(to);
     for (const entry of entries) {
       const [at, child] = [path.join(directory, entry.name), `${to.replace(/\/+$/, "")}/${entry.name}`];

@@ -278,7 +278,7 @@ function coming(error: PandaStackError): boolean {
   return (error.statusCode ?? 0) >= 500 && WARMUP_SIGNS.some((sign) => error.message.includes(sign));
 }
 
-/** What a broken request fails with: the reason of whoever ended it, or that the network did. */
+/** What a broken request fails with: the reason it was ended for, or that the network did. */
 function failure(cause: unknown, signal: AbortSignal | undefined, otherwise: string, code?: string): unknown {
   if (cause instanceof PandaStackError) return cause;
   if (signal?.aborted) return signal.reason ?? cause;
