@@ -6,7 +6,6 @@ import {
   PandaStackError,
   timeoutOf,
   toldTimeout,
-  withOutput,
   type ToldError,
 } from "./errors.js";
 import { interruptible } from "./exec.js";
@@ -223,7 +222,7 @@ async function followCell(events: AsyncIterable<ServerEvent>, options: RunOption
     } else if (event === "error") {
       const told = JSON.parse(data) as ToldError;
       const timeout = toldTimeout(told);
-      if (timeout !== undefined) throw withOutput(timeout, written());
+      if (timeout !== undefined) throw timeout.followed(written());
       throw new PandaStackError(told.error ?? "the cell could not be followed", { code: told.code, hint: told.hint });
     }
   }

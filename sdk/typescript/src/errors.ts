@@ -105,17 +105,38 @@ export class SandboxTimeout extends PandaStackError {
   /** Whether more was written than is kept here. */
   readonly truncated: boolean;
 
+  readonly #reason: string;
+
   constructor(message: string, details: ErrorDetails = {}, partial: PartialOutput = {}) {
-    super(message, details);
-    this.stdout = partial.stdout ?? "";
-    this.stderr = partial.stderr ?? "";
-    this.results = partial.results ?? [];
-    this.truncated = partial.truncated ?? false;
+    const { stdout = "", stderr = "", results = [], truncated = false } = partial;
+    super([message, ...lastOf("stdout", stdout), ...lastOf("stderr", stderr)].join("\n"), details);
+    this.#reason = message;
+    this.stdout = stdout;
+    this.stderr = stderr;
+    this.results = results;
+    this.truncated = truncated;
+  }
+
+  /** @internal The same with what was followed here, where that is more than the server keeps for an error. */
+  followed(partial: PartialOutput): SandboxTimeout {
+    const { stdout = "", stderr = "", results = [] } = partial;
+    if (stdout.length + stderr.length < this.stdout.length + this.stderr.length) return this;
+    const shown = results.length > 0 ? results : [...this.results];
+    return new SandboxTimeout(this.#reason, { ...detailsOf(this), cause: this.cause }, { stdout, stderr, results: shown });
   }
 }
 
 /** A stream ended before the command did. It may still run: see `sandbox.processes`. */
 export class ExecInterrupted extends NetworkError {}
+
+/** Characters of output that the text of a timeout repeats. */
+const TAIL_CHARACTERS = 500;
+
+/** The end of an output as a line of an error's text, when there was any. */
+function lastOf(name: string, output: string): string[] {
+  const said = output.trim().slice(-TAIL_CHARACTERS);
+  return said === "" ? [] : [`last of ${name}: ${said}`];
+}
 
 /** A command exited with another code than 0, and `check` was asked for. */
 export class CommandError extends PandaStackError {
@@ -265,17 +286,6 @@ export function toldTimeout(told: ToldError): SandboxTimeout | undefined {
 function soundsLate(message: string): boolean {
   const said = message.toLowerCase();
   return (said.includes("timeout") && !said.includes("i/o timeout")) || said.includes("deadline exceeded");
-}
-
-/** The same timeout with more of the output than the server keeps for an error. */
-export function withOutput(timeout: SandboxTimeout, partial: PartialOutput): SandboxTimeout {
-  const { stdout = "", stderr = "", results = [] } = partial;
-  if (stdout.length + stderr.length < timeout.stdout.length + timeout.stderr.length) return timeout;
-  return new SandboxTimeout(
-    timeout.message,
-    { ...detailsOf(timeout), cause: timeout.cause },
-    { stdout, stderr, results: results.length > 0 ? results : [...timeout.results], truncated: false },
-  );
 }
 
 function detailsOf(error: PandaStackError): ErrorDetails {

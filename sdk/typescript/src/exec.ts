@@ -9,7 +9,6 @@ import {
   SandboxTimeout,
   timeoutOf,
   toldTimeout,
-  withOutput,
   type ToldError,
 } from "./errors.js";
 import { at, STREAM_BROKEN, type Retry, type Transport } from "./transport.js";
@@ -256,7 +255,7 @@ export async function collect(events: AsyncIterable<OutputEvent>, begun: number)
     }
   } catch (error) {
     if (!(error instanceof SandboxTimeout)) throw error;
-    throw withOutput(error, { stdout: stdout.join(""), stderr: stderr.join("") });
+    throw error.followed({ stdout: stdout.join(""), stderr: stderr.join("") });
   }
   return view<ExecResult>({
     stdout: stdout.join(""),

@@ -225,6 +225,7 @@ test("a timeout keeps what was written, a failure its hint", async () => {
         const { stdout, stderr, truncated, results, hint, statusCode } = error;
         assert.deepEqual([stdout, stderr, truncated, results[0]?.["text/plain"]], ["half", "e", true, "1"]);
         assert.deepEqual([hint, statusCode], ["raise it", 504]);
+        assert.equal(error.message, "took too long\nlast of stdout: half\nlast of stderr: e");
         return true;
       });
       assert.equal((await sandbox.exec("curl x", { timeoutSeconds: 5 })).hint, "open it");
@@ -288,6 +289,7 @@ test("a cell is followed while it runs", async () => {
       await assert.rejects(sandbox.runCode("x", follow), (error: unknown) => {
         assert.ok(error instanceof SandboxTimeout);
         assert.deepEqual([error.stdout, error.stderr, error.results.length, error.hint], ["ac", "b", 1, "h"]);
+        assert.equal(error.message, "interrupted\nlast of stdout: ac\nlast of stderr: b");
         return true;
       });
       ending = event("error", { error: "the interpreter ended", code: "internal" });
