@@ -166,11 +166,15 @@ class Run {
     }
     if (typeof value !== "string") return value;
     const whole = /^\$([A-Za-z_][\w.-]*)$/.exec(value);
-    if (whole?.[1] !== undefined) return this.#look(whole[1]);
+    // Only what a step named: the shell has variables too.
+    if (whole?.[1] !== undefined && this.#isNamed(whole[1])) return this.#look(whole[1]);
     return value.replace(/\$\{([^}]+)\}/g, (text, path: string) => {
-      // Only what a step named: the shell has variables too.
-      return this.#named.has(path.split(".")[0] ?? "") ? String(this.#look(path)) : text;
+      return this.#isNamed(path) ? String(this.#look(path)) : text;
     });
+  }
+
+  #isNamed(path: string): boolean {
+    return this.#named.has(path.split(".")[0] ?? "");
   }
 
   #look(path: string): unknown {
@@ -557,7 +561,7 @@ for (const one of table.cases) {
     try {
       for (const [index, step] of one.steps.entries()) {
         await run.step(step).catch((error: unknown) => {
-          throw new Error(`step ${index}: ${JSON.stringify(step).slice(0, 300)}`, { cause: error });
+          throw new Error(`step ${index}: ${JSON.stringify(step).slice(0, 300)}: ${String(error)}`, { cause: error });
         });
       }
     } finally {
