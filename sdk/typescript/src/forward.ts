@@ -3,8 +3,9 @@
 import type { AddressInfo, Server, Socket as LocalSocket } from "node:net";
 
 import { builtin } from "./node.js";
-import { openSocket, type Socket } from "./socket.js";
+import { expectSockets, openSocket, type Socket } from "./socket.js";
 import { at, type Transport } from "./transport.js";
+import { warn } from "./warnings.js";
 
 /** How a port is forwarded. */
 export interface PortForwardOptions {
@@ -12,7 +13,7 @@ export interface PortForwardOptions {
   localPort?: number | undefined;
   /** The address of this machine to listen on; `127.0.0.1` when absent, which only this machine reaches. */
   host?: string | undefined;
-  /** Called when a connection could not be passed on, such as when nothing listens in the sandbox. */
+  /** Called when a connection could not be passed on, such as when nothing listens in the sandbox; a warning when absent. */
   onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -55,6 +56,7 @@ export class PortForward {
   ): Promise<PortForward> {
     if (!Number.isInteger(port) || port < 1 || port > 65535) throw new RangeError(`${port} is no port`);
     const { createServer } = await builtin("node:net");
+    await expectSockets(transport);
     const { localPort = 0, host = "127.0.0.1" } = options;
     // Either side may go on writing when the other one has nothing more to say.
     const server = createServer({ allowHalfOpen: true });
@@ -97,7 +99,9 @@ export class PortForward {
       local.resume();
     } catch (error) {
       local.destroy();
-      if (!this.#closing.signal.aborted) this.#options.onError?.(error);
+      if (this.#closing.signal.aborted) return;
+      const { onError = (failure: unknown) => warn([String(failure)]) } = this.#options;
+      onError(error);
     }
   }
 }

@@ -58,6 +58,11 @@ export async function openSocket<T>(
   return attached;
 }
 
+/** Fails where there are no WebSockets. */
+export async function expectSockets(transport: Transport): Promise<void> {
+  await socketClass(transport);
+}
+
 async function socketClass(transport: Transport): Promise<{ Class: SocketClass; takesHeaders: boolean }> {
   const runtime = globalThis as { WebSocket?: unknown; process?: { versions?: { node?: string } }; Deno?: unknown };
   const headed = runtime.process?.versions?.node !== undefined && runtime.Deno === undefined;
