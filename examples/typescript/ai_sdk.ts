@@ -4,13 +4,13 @@
  * The model asks for tools, they run in a virtual machine of its own, and the SDK goes on until the model is done. Whatever it
  * does there, your machine is not touched; at the end the sandbox is deleted, also when something fails on the way.
  *
- *     npm ci && npm install --no-save @pandastack/sdk
+ *     npm ci && npm install --no-save ../../sdk/typescript
  *     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_… ANTHROPIC_API_KEY=…
  *     npm run ai-sdk -- "How many primes are there below 5000?"
  */
 
 import { createAnthropic } from "@ai-sdk/anthropic";
-import { PandaStack, type CodeContext, type Sandbox } from "@pandastack/sdk";
+import { PandaStack, SandboxTimeout, type Sandbox } from "@pandastack/sdk";
 import { stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
@@ -20,12 +20,18 @@ const STEPS_MAX = 20;
 
 const SYSTEM = "You have a Linux machine of your own. Use it to find out instead of guessing, and check your results.";
 
+/** What was written until the time was up tells the model what took so long. */
+function outputOf(error: unknown): string {
+  if (!(error instanceof SandboxTimeout)) throw error;
+  return `${error.stdout}${error.stderr}(${error.message})`;
+}
+
 /** The tools of one sandbox. What goes wrong in it is a result too: the SDK tells the model what a tool threw. */
-function toolsOf(sandbox: Sandbox, context: CodeContext) {
+function toolsOf(sandbox: Sandbox) {
   // The SDK starts all calls of an answer at once; the model means them one after the other.
   let last: Promise<unknown> = Promise.resolve();
-  const inOrder = <T>(work: () => Promise<T>): Promise<T> => {
-    const next = last.then(work);
+  const inOrder = (work: () => Promise<string>): Promise<string> => {
+    const next = last.then(work).catch(outputOf);
     last = next.catch(() => undefined);
     return next;
   };
@@ -35,7 +41,7 @@ function toolsOf(sandbox: Sandbox, context: CodeContext) {
       inputSchema: z.object({ code: z.string() }),
       execute: ({ code }) =>
         inOrder(async () => {
-          const ran = await context.runCode(code, { timeoutSeconds: 120 });
+          const ran = await sandbox.runCode(code, { timeoutSeconds: 120 });
           return ran.stdout + ran.stderr + (ran.error ?? ran.text ?? "") || "(no output)";
         }),
     }),
@@ -49,7 +55,7 @@ function toolsOf(sandbox: Sandbox, context: CodeContext) {
         }),
     }),
     write_file: tool({
-      description: "Writes a text file. The path is absolute.",
+      description: "Writes a text file. A relative path is below /root.",
       inputSchema: z.object({ path: z.string(), content: z.string() }),
       execute: ({ path, content }) =>
         inOrder(async () => {
@@ -73,7 +79,7 @@ async function run(task: string): Promise<void> {
     model: model(MODEL),
     system: SYSTEM,
     prompt: task,
-    tools: toolsOf(sandbox, await sandbox.createCodeContext()),
+    tools: toolsOf(sandbox),
     stopWhen: stepCountIs(STEPS_MAX),
   });
   for await (const part of work.fullStream) {

@@ -4,7 +4,7 @@
  * The patches stand for N answers of a model. Each child is a machine of its own that starts with everything the parent had on
  * its disk and in its memory: a patch that fails, or that never ends, does not disturb the others.
  *
- *     npm ci && npm install --no-save @pandastack/sdk
+ *     npm ci && npm install --no-save ../../sdk/typescript
  *     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_…
  *     npm run best-of-n
  */
@@ -98,8 +98,7 @@ async function main(): Promise<void> {
     console.log(await best.child.filesystem.read("/root/work/solution.py"));
     console.log(`the parent has a solution: ${await parent.filesystem.exists("/root/work/solution.py")}`);
   } finally {
-    // Whatever happened: those that are gone already are fine.
-    await Promise.all(children.map((child) => child[Symbol.asyncDispose]()));
+    await client.sandboxes.deleteAll({ root: parent.id });
   }
 }
 

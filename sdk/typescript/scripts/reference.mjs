@@ -18,6 +18,8 @@ const HEAD = `# TypeScript reference
 
 /** Declarations of all files by name. */
 const declarations = new Map();
+/** Those of generated.ts, which others add members to. */
+const generated = new Map();
 for (const file of readdirSync(types).filter((name) => name.endsWith(".d.ts")).sort()) {
   const source = ts.createSourceFile(file, readFileSync(join(types, file), "utf8"), ts.ScriptTarget.Latest, true);
   for (const statement of source.statements) {
@@ -25,6 +27,7 @@ for (const file of readdirSync(types).filter((name) => name.endsWith(".d.ts")).s
     for (const { name } of names) {
       // The same name may be a value and a type; the first says what it is.
       if (name !== undefined && !declarations.has(name.text)) declarations.set(name.text, { statement, source });
+      if (name !== undefined && file === "generated.d.ts") generated.set(name.text, { statement, source });
     }
   }
 }
@@ -62,8 +65,27 @@ function member(node, source) {
   return [...lines, `  ${text}`];
 }
 
+/** What an interface adds to a generated one, as `interface X extends With<wire.X, More> {}`: the generated one and its additions. */
+function additions({ statement, source }) {
+  const [type] = statement.heritageClauses?.[0]?.types ?? [];
+  if (type?.expression.getText(source) !== "With") return undefined;
+  const [base, more] = type.typeArguments;
+  const named = ts.isTypeReferenceNode(more) ? declarations.get(more.typeName.text).statement : more;
+  return { base: generated.get(base.typeName.right.text), members: named.members };
+}
+
 /** A declaration as code. */
 function code({ statement, source }) {
+  const added = ts.isInterfaceDeclaration(statement) ? additions({ statement, source }) : undefined;
+  if (added !== undefined) {
+    const names = new Set(added.members.map((node) => node.name.getText(source)));
+    const kept = added.base.statement.members.filter((node) => !names.has(node.name.getText(added.base.source)));
+    const members = [
+      ...kept.flatMap((node) => member(node, added.base.source)),
+      ...added.members.flatMap((node) => member(node, source)),
+    ];
+    return `interface ${statement.name.text} {\n${members.join("\n")}\n}`;
+  }
   if (!ts.isClassDeclaration(statement) && !ts.isInterfaceDeclaration(statement)) {
     return statement.getText(source).replace(/^export (declare )?/, "");
   }

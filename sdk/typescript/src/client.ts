@@ -2,11 +2,12 @@
 
 import "./dispose.js";
 
+import type { MeInfo } from "./additions.js";
 import { AppsAPI } from "./apps.js";
 import { settings, type ClientConfig } from "./config.js";
 import { DatabasesAPI } from "./databases.js";
 import { FunctionsAPI, SchedulesAPI } from "./functions.js";
-import type { Audit, AuditEntry, BootStats, Health, MeInfo, VersionInfo } from "./generated.js";
+import type { Audit, AuditEntry, BootStats, Health, NetworkMode, VersionInfo } from "./generated.js";
 import { SnapshotsAPI, TokensAPI, VolumesAPI } from "./resources.js";
 import { SandboxesAPI } from "./sandboxes.js";
 import { TemplatesAPI } from "./templates.js";
@@ -104,6 +105,14 @@ export class PandaStack {
   /** Who is calling. */
   async me(): Promise<MeInfo> {
     return view<MeInfo>(await this.#transport.request("GET", "/me"));
+  }
+
+  /**
+   * Sets what the workspace's new sandboxes reach when `network` is absent; `null` stands for the operator's default. Sandboxes that
+   * exist already keep what they have.
+   */
+  async setNetworkDefault(network: NetworkMode | null): Promise<MeInfo> {
+    return view<MeInfo>(await this.#transport.request("PATCH", "/me", { json: { network_default: network } }));
   }
 
   /** Which program answers. */

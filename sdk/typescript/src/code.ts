@@ -1,15 +1,28 @@
 /** Code contexts: interpreters that keep their state from cell to cell. */
 
-import { timeoutOf } from "./errors.js";
-import type { CellAnswer, ContextInfo, RunCell } from "./generated.js";
-import { at, type Transport } from "./transport.js";
-import { view } from "./view.js";
+import type { CellAnswer, RunCell } from "./additions.js";
+import {
+  ExecInterrupted,
+  PandaStackError,
+  timeoutOf,
+  toldTimeout,
+  type ToldError,
+} from "./errors.js";
+import { interruptible } from "./exec.js";
+import type { ContextInfo, RunOnce, RunOnceAnswer } from "./generated.js";
+import type { ServerEvent } from "./sse.js";
+import { at, MOVE_TIMEOUT_MS, type Transport } from "./transport.js";
+import { view, type Whole } from "./view.js";
 
 /** Asked for by notebooks that run JavaScript. */
 const JUPYTER_DISPLAY = Symbol.for("Jupyter.display");
 
 const TIMEOUT_SECONDS = 30;
 const MARGIN_SECONDS = 60;
+/** Longer cells are followed: connections on which nothing happens for minutes do not live everywhere. */
+const WAIT_SECONDS_MAX = 240;
+/** Names the context that every sandbox has: it is made at its first use. */
+const DEFAULT_CONTEXT = "default";
 
 /** Something a cell showed: one value in every form it has. */
 export class Result {
@@ -83,15 +96,20 @@ export class Execution {
   readonly exitCode: number;
   /** How long it took. */
   readonly durationMs: number;
+  /** The context it ran in; absent when it ran once. */
+  readonly contextId: string | undefined;
+  /** Whether output beyond the server's bound was dropped. */
+  readonly truncated: boolean = false;
 
   /** @internal */
-  constructor(answer: CellAnswer) {
+  constructor(answer: Partial<CellAnswer>) {
     this.results = (answer.results ?? []).map((one) => new Result(bundle(one)));
     this.stdout = answer.stdout ?? "";
     this.stderr = answer.stderr ?? "";
     this.error = answer.error;
     this.exitCode = answer.exit ?? answer.exitCode ?? 0;
     this.durationMs = answer.durationMs ?? 0;
+    this.contextId = answer.contextId;
   }
 
   /** @deprecated Use `exitCode`. */
@@ -134,13 +152,119 @@ export interface ContextOptions {
 
 /** How a cell is run. */
 export interface RunOptions {
-  /**
-   * After this long it is interrupted, and `SandboxTimeout` is thrown; 30 seconds when absent. The `fetch` of Node gives up on
-   * answers that take five minutes: for longer cells give the client another one.
-   */
+  /** After this long it is interrupted, and `SandboxTimeout` is thrown, with its output until then; 30 seconds when absent. */
   timeoutSeconds?: number | undefined;
-  /** Ends the waiting. */
+  /** Called with output as it comes. */
+  onStdout?: ((chunk: string) => void) | undefined;
+  /** Called with what goes to standard error as it comes. */
+  onStderr?: ((chunk: string) => void) | undefined;
+  /** Called with each result as it is shown. */
+  onResult?: ((result: Result) => void) | undefined;
+  /** Ends the waiting. The cell itself goes on. */
   signal?: AbortSignal | undefined;
+}
+
+/** How code is run in a sandbox. */
+export interface RunCodeOptions extends RunOptions {
+  /** Its language: `python`, `javascript`, `typescript`, `bash`; or `ruby`, which runs once. Python when absent. */
+  language?: string | undefined;
+  /** The context to run it in; the sandbox's default one of that language when absent. */
+  context?: CodeContext | string | undefined;
+  /** Run it in an interpreter of its own, which keeps nothing and tells what it wrote at its end. */
+  once?: boolean | undefined;
+}
+
+/** Runs a cell in a context. */
+async function runCell(
+  transport: Transport,
+  sandboxId: string,
+  contextId: string,
+  code: string,
+  options: RunOptions & { language?: string | undefined },
+): Promise<Execution> {
+  const { timeoutSeconds = TIMEOUT_SECONDS, onStdout, onStderr, onResult, signal, language } = options;
+  const body: Whole<RunCell> = {
+    code,
+    timeout_ms: options.timeoutSeconds === undefined ? undefined : Math.round(timeoutSeconds * 1000),
+    language,
+  };
+  const path = at("sandboxes", sandboxId, "repl", "sessions", contextId, "run");
+  const follow = onStdout !== undefined || onStderr !== undefined || onResult !== undefined;
+  try {
+    if (follow || timeoutSeconds > WAIT_SECONDS_MAX) {
+      // The interpreter is started first, and headers come with it.
+      const request = { json: body, timeoutMs: Math.max(transport.settings.timeoutMs, MOVE_TIMEOUT_MS), signal };
+      return await followCell(transport.events("POST", `${path}/stream`, request, "warmup"), options);
+    }
+    const timeoutMs = Math.max(timeoutSeconds * 1000 + MOVE_TIMEOUT_MS, transport.settings.timeoutMs);
+    return new Execution(view<CellAnswer>(await transport.request("POST", path, { json: body, timeoutMs, signal }, "warmup")));
+  } catch (error) {
+    throw timeoutOf(error);
+  }
+}
+
+/** Reads the events of a cell to its end. */
+async function followCell(events: AsyncIterable<ServerEvent>, options: RunOptions): Promise<Execution> {
+  const { onStdout, onStderr, onResult } = options;
+  const [stdout, stderr, results]: [string[], string[], Record<string, string>[]] = [[], [], []];
+  const written = () => ({ stdout: stdout.join(""), stderr: stderr.join(""), results });
+  for await (const { event, data } of interruptible(events)) {
+    if (event === "stdout" || event === "stderr") {
+      const { chunk = "" } = JSON.parse(data) as { chunk?: string };
+      (event === "stdout" ? stdout : stderr).push(chunk);
+      (event === "stdout" ? onStdout : onStderr)?.(chunk);
+    } else if (event === "result") {
+      const shown = bundle(JSON.parse(data) as Record<string, string>);
+      results.push(shown);
+      onResult?.(new Result(shown));
+    } else if (event === "exit") {
+      return new Execution({ ...view<CellAnswer>(JSON.parse(data)), ...written() });
+    } else if (event === "error") {
+      const told = JSON.parse(data) as ToldError;
+      const timeout = toldTimeout(told);
+      if (timeout !== undefined) throw timeout.followed(written());
+      throw new PandaStackError(told.error ?? "the cell could not be followed", { code: told.code, hint: told.hint });
+    }
+  }
+  throw new ExecInterrupted("the stream ended before the cell did");
+}
+
+/** Runs code in an interpreter of its own. */
+async function runOnce(transport: Transport, sandboxId: string, code: string, options: RunCodeOptions): Promise<Execution> {
+  const { timeoutSeconds = TIMEOUT_SECONDS, language = "python", onStdout, onStderr, onResult, signal } = options;
+  if (onStdout ?? onStderr ?? onResult) throw new TypeError("code that runs once gives its output at its end: there is nothing to call back");
+  const body: Whole<RunOnce> = {
+    language: language === "shell" ? "sh" : language,
+    code,
+    timeout_ms: Math.round(timeoutSeconds * 1000),
+  };
+  const begun = performance.now();
+  try {
+    const timeoutMs = Math.max(transport.settings.timeoutMs, (timeoutSeconds + MARGIN_SECONDS) * 1000);
+    const answer = await transport.request("POST", at("sandboxes", sandboxId, "repl"), { json: body, timeoutMs, signal }, "warmup");
+    const { stdout, stderr, exitCode } = view<RunOnceAnswer>(answer);
+    return new Execution({ stdout, stderr, exitCode, durationMs: Math.round(performance.now() - begun) });
+  } catch (error) {
+    throw timeoutOf(error);
+  }
+}
+
+/** Runs code where the options say: in a context, in the sandbox's default one, or once. */
+export async function runCode(
+  transport: Transport,
+  sandboxId: string,
+  code: string,
+  options: RunCodeOptions = {},
+): Promise<Execution> {
+  const { context, language } = options;
+  const once = options.once ?? (context === undefined && ["ruby", "rb"].includes(language ?? ""));
+  if (once) {
+    if (context !== undefined) throw new TypeError("code runs in a context or once, not both");
+    return runOnce(transport, sandboxId, code, options);
+  }
+  if (context === undefined) return runCell(transport, sandboxId, DEFAULT_CONTEXT, code, options);
+  if (language !== undefined) throw new TypeError("a context has a language already");
+  return runCell(transport, sandboxId, typeof context === "string" ? context : context.id, code, options);
 }
 
 /**
@@ -171,21 +295,8 @@ export class CodeContext {
 
   /** Runs a cell. One that raises is no failure of the call: see `error`. */
   async runCode(code: string, options: RunOptions = {}): Promise<Execution> {
-    const { timeoutSeconds, signal } = options;
-    const body: RunCell = { code };
-    if (timeoutSeconds !== undefined) body.timeout_ms = Math.round(timeoutSeconds * 1000);
-    const timeoutMs = ((timeoutSeconds ?? TIMEOUT_SECONDS) + MARGIN_SECONDS) * 1000;
-    try {
-      const path = at("sandboxes", this.#sandboxId, "repl", "sessions", this.id, "run");
-      const answer = await this.#transport.request("POST", path, {
-        json: body,
-        timeoutMs: Math.max(timeoutMs, this.#transport.settings.timeoutMs),
-        signal,
-      });
-      return new Execution(view<CellAnswer>(answer));
-    } catch (error) {
-      throw timeoutOf(error);
-    }
+    const { timeoutSeconds, onStdout, onStderr, onResult, signal } = options;
+    return runCell(this.#transport, this.#sandboxId, this.id, code, { timeoutSeconds, onStdout, onStderr, onResult, signal });
   }
 
   /** The same as `runCode`. */

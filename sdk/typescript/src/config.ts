@@ -1,11 +1,14 @@
 /** Where the server is and who asks: arguments, then the environment, then the configuration file, then defaults. */
 
 import { builtinNow, environment } from "./node.js";
+import type { ProgressListener } from "./progress.js";
 
 /** How a client is set up. Everything has a default. */
 export interface ClientConfig {
   /** The key; `PANDASTACK_API_KEY` or `PANDASTACK_TOKEN` when absent. */
   apiKey?: string | undefined;
+  /** The same as `apiKey`. */
+  token?: string | undefined;
   /** The server; `PANDASTACK_API` or `PANDASTACK_API_URL` when absent. */
   baseUrl?: string | undefined;
   /** The same as `baseUrl`. */
@@ -14,6 +17,15 @@ export interface ClientConfig {
   timeoutMs?: number | undefined;
   /** How long to go on asking a server that is full; `PANDASTACK_MAX_CREATE_RETRY_SECONDS`, or a minute. 0: not at all. */
   maxCreateRetrySeconds?: number | undefined;
+  /** How long to wait for a template whose preparation makes no progress; 600 seconds when absent. */
+  templateStallSeconds?: number | undefined;
+  /** How long creating a sandbox may take in all, with the preparation of its template; no limit when absent. */
+  maxCreateWaitSeconds?: number | undefined;
+  /**
+   * Called while a template is prepared that a sandbox needs. When absent, and standard error is a terminal, one line there shows
+   * it; `false` shows nothing.
+   */
+  onProgress?: ProgressListener | false | undefined;
   /** How long to wait for a sandbox that does not answer yet; `PANDASTACK_EXEC_READY_TIMEOUT_MS`, or 20 seconds. */
   execReadyTimeoutMs?: number | undefined;
   /** Host that previews live under; `PANDASTACK_PREVIEW_HOST`, or the server's own; `localhost` if that is on this host. */
@@ -31,6 +43,9 @@ export interface Settings {
   baseUrl: string;
   timeoutMs: number;
   maxCreateRetrySeconds: number;
+  templateStallSeconds: number;
+  maxCreateWaitSeconds: number;
+  onProgress: ProgressListener | false | undefined;
   execReadyTimeoutMs: number;
   previewHost: string | undefined;
   fetch: typeof fetch;
@@ -40,10 +55,11 @@ export interface Settings {
 const BASE_URL = "https://api.pandastack.ai";
 const TIMEOUT_MS = 60_000;
 const CREATE_RETRY_SECONDS = 60;
+const TEMPLATE_STALL_SECONDS = 600;
 const EXEC_READY_TIMEOUT_MS = 20_000;
 
 export function settings(config: ClientConfig = {}): Settings {
-  const key = config.apiKey ?? environment("PANDASTACK_API_KEY") ?? environment("PANDASTACK_TOKEN");
+  const key = config.apiKey ?? config.token ?? environment("PANDASTACK_API_KEY") ?? environment("PANDASTACK_TOKEN");
   const url =
     config.baseUrl ?? config.apiUrl ?? environment("PANDASTACK_API") ?? environment("PANDASTACK_API_URL");
   const file = key === undefined || url === undefined ? configFile() : {};
@@ -56,10 +72,13 @@ export function settings(config: ClientConfig = {}): Settings {
     timeoutMs: config.timeoutMs ?? TIMEOUT_MS,
     maxCreateRetrySeconds:
       config.maxCreateRetrySeconds ?? number("PANDASTACK_MAX_CREATE_RETRY_SECONDS") ?? CREATE_RETRY_SECONDS,
+    templateStallSeconds: config.templateStallSeconds ?? TEMPLATE_STALL_SECONDS,
+    maxCreateWaitSeconds: config.maxCreateWaitSeconds ?? Infinity,
+    onProgress: config.onProgress,
     execReadyTimeoutMs:
       config.execReadyTimeoutMs ?? number("PANDASTACK_EXEC_READY_TIMEOUT_MS") ?? EXEC_READY_TIMEOUT_MS,
     previewHost: config.previewHost ?? environment("PANDASTACK_PREVIEW_HOST"),
-    // Called as a function of nobody: browsers refuse a `fetch` that is called as a method of something else.
+    // Called without a receiver: browsers refuse a `fetch` that is called as a method of something else.
     fetch: config.fetch ?? ((...given: Parameters<typeof fetch>) => globalThis.fetch(...given)),
     WebSocket: config.WebSocket,
   };

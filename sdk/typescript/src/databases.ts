@@ -128,7 +128,7 @@ export class DatabasesAPI {
     return wait ? this.waitUntilReady(clone.id, timeoutMs) : clone;
   }
 
-  /** New credentials. Whoever is connected with the old ones is not any more. */
+  /** New credentials. Connections with the old ones end. */
   async resetCredentials(id: string): Promise<DatabaseInfo> {
     const request = { timeoutMs: READY_MS };
     const database = view<DatabaseInfo>(await this.#transport.request("POST", at("databases", id, "reset-credentials"), request));

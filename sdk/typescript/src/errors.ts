@@ -1,6 +1,8 @@
 /** Everything that can go wrong, as types. */
 
+import type { PartialOutput, TemplateProgress } from "./additions.js";
 import type { TemplateBuild } from "./templates.js";
+import { view } from "./view.js";
 
 /** What an error knows besides its message. */
 export interface ErrorDetails {
@@ -16,6 +18,8 @@ export interface ErrorDetails {
   retryAfter?: number | undefined;
   /** The answer itself. Its body has been read. */
   response?: Response | undefined;
+  /** How far a template is that has to be prepared first (`template_preparing`). */
+  progress?: TemplateProgress | undefined;
   /** What led to it. */
   cause?: unknown;
 }
@@ -44,6 +48,8 @@ export class PandaStackError extends Error {
   readonly requestId: string | undefined;
   /** Seconds after which the server asks to be asked again. */
   readonly retryAfter: number | undefined;
+  /** How far a template is that has to be prepared first (`template_preparing`). */
+  declare readonly progress?: TemplateProgress;
   /** The answer itself. Its body has been read. */
   readonly response: Response | undefined;
 
@@ -55,6 +61,7 @@ export class PandaStackError extends Error {
     this.hint = details.hint;
     this.requestId = details.requestId;
     this.retryAfter = details.retryAfter;
+    if (details.progress !== undefined) this.progress = details.progress;
     // Kept out of what consoles print: it repeats the rest.
     this.response = undefined;
     Object.defineProperty(this, "response", { value: details.response, enumerable: false });
@@ -70,7 +77,7 @@ export class PandaStackError extends Error {
 export class AuthError extends PandaStackError {}
 /** The key is good but does not allow this (403). */
 export class PermissionDeniedError extends AuthError {}
-/** There is no such thing, or it is somebody else's (404). */
+/** There is no such thing, or it belongs to another workspace (404). */
 export class NotFoundError extends PandaStackError {}
 /** The server does not accept the request (4xx). */
 export class BadRequestError extends PandaStackError {}
@@ -86,10 +93,50 @@ export class CapacityError extends ServerError {}
 export class NetworkError extends PandaStackError {}
 /** The server did not answer in time. What was asked for may have been done. */
 export class RequestTimeoutError extends NetworkError {}
-/** A command or cell ran longer than its timeout and was ended. */
-export class SandboxTimeout extends PandaStackError {}
+
+/** A command or cell ran longer than its timeout and was ended. What it had written until then is kept. */
+export class SandboxTimeout extends PandaStackError {
+  /** What it had written. */
+  readonly stdout: string;
+  /** What it had written to standard error. */
+  readonly stderr: string;
+  /** What a cell had shown, one object of MIME types each. */
+  readonly results: readonly Readonly<Record<string, string>>[];
+  /** Whether more was written than is kept here. */
+  readonly truncated: boolean;
+
+  readonly #reason: string;
+
+  constructor(message: string, details: ErrorDetails = {}, partial: PartialOutput = {}) {
+    const { stdout = "", stderr = "", results = [], truncated = false } = partial;
+    super([message, ...lastOf("stdout", stdout), ...lastOf("stderr", stderr)].join("\n"), details);
+    this.#reason = message;
+    this.stdout = stdout;
+    this.stderr = stderr;
+    this.results = results;
+    this.truncated = truncated;
+  }
+
+  /** @internal The same with what was followed here, where that is more than the server keeps for an error. */
+  followed(partial: PartialOutput): SandboxTimeout {
+    const { stdout = "", stderr = "", results = [] } = partial;
+    if (stdout.length + stderr.length < this.stdout.length + this.stderr.length) return this;
+    const shown = results.length > 0 ? results : [...this.results];
+    return new SandboxTimeout(this.#reason, { ...detailsOf(this), cause: this.cause }, { stdout, stderr, results: shown });
+  }
+}
+
 /** A stream ended before the command did. It may still run: see `sandbox.processes`. */
 export class ExecInterrupted extends NetworkError {}
+
+/** Characters of output that the text of a timeout repeats. */
+const TAIL_CHARACTERS = 500;
+
+/** The end of an output as a line of an error's text, when there was any. */
+function lastOf(name: string, output: string): string[] {
+  const said = output.trim().slice(-TAIL_CHARACTERS);
+  return said === "" ? [] : [`last of ${name}: ${said}`];
+}
 
 /** A command exited with another code than 0, and `check` was asked for. */
 export class CommandError extends PandaStackError {
@@ -100,8 +147,8 @@ export class CommandError extends PandaStackError {
   /** What it wrote to standard error. */
   readonly stderr: string;
 
-  constructor(message: string, exitCode: number, stdout = "", stderr = "") {
-    super(message);
+  constructor(message: string, exitCode: number, stdout = "", stderr = "", hint?: string) {
+    super(message, { hint });
     this.exitCode = exitCode;
     this.stdout = stdout;
     this.stderr = stderr;
@@ -147,6 +194,20 @@ export function isExplained(error: PandaStackError): boolean {
   return explained.has(error);
 }
 
+/** What was written until a timeout, of errors that tell. */
+const partials = new WeakMap<PandaStackError, PartialOutput>();
+
+/** What was written until a timeout, from an error's body. */
+function partialOf(partial: Record<string, unknown>): PartialOutput {
+  const { stdout, stderr, truncated, results } = partial;
+  return {
+    stdout: typeof stdout === "string" ? stdout : "",
+    stderr: typeof stderr === "string" ? stderr : "",
+    truncated: truncated === true,
+    results: Array.isArray(results) ? (results as Record<string, string>[]) : [],
+  };
+}
+
 /** The error that an answer stands for. */
 export function errorOf(response: Response, body: string): PandaStackError {
   let parsed: unknown;
@@ -166,11 +227,13 @@ export function errorOf(response: Response, body: string): PandaStackError {
     code: text(members["code"]),
     hint: text(members["hint"]),
     requestId: text(members["request_id"]) ?? response.headers.get("x-request-id") ?? undefined,
+    progress: isRecord(members["progress"]) ? view<TemplateProgress>(members["progress"]) : undefined,
     retryAfter: retryAfterSeconds(response.headers.get("retry-after")),
     response,
   };
   const error = new (classOf(response.status))(message, details);
   if (text(members["error"]) !== undefined) explained.add(error);
+  if (isRecord(members["partial"])) partials.set(error, partialOf(members["partial"]));
   return error;
 }
 
@@ -182,16 +245,47 @@ function classOf(status: number): new (message: string, details: ErrorDetails) =
   if (status === 429) return RateLimitError;
   if (status === 503 || status === 507) return CapacityError;
   if (status >= 500) return ServerError;
-  // Redirects too: the API never redirects, so whoever answered is not the API.
+  // Redirects too: the API never redirects, so what answered is not the API.
   return BadRequestError;
 }
 
 /** A failure of the server that means that a command or cell took too long, as such. */
 export function timeoutOf(error: unknown): unknown {
   if (!(error instanceof ServerError)) return error;
-  const said = error.message.toLowerCase();
-  const late = (said.includes("timeout") && !said.includes("i/o timeout")) || said.includes("deadline exceeded");
-  return late ? new SandboxTimeout(error.message, { ...detailsOf(error), cause: error }) : error;
+  if (error.code !== "timeout" && !soundsLate(error.message)) return error;
+  return new SandboxTimeout(error.message, { ...detailsOf(error), cause: error }, partials.get(error));
+}
+
+/** What an `error` event of a stream tells. */
+export interface ToldError {
+  error?: string;
+  code?: string;
+  hint?: string;
+  partial?: Record<string, unknown>;
+}
+
+/** The error that an `error` event of a stream stands for. */
+export function errorNamed({ error: message = "the stream failed", code, hint }: ToldError): PandaStackError {
+  const known: Record<string, new (message: string, details: ErrorDetails) => PandaStackError> = {
+    not_found: NotFoundError,
+    bad_request: BadRequestError,
+    conflict: ConflictError,
+    timeout: SandboxTimeout,
+  };
+  return new (known[code ?? ""] ?? PandaStackError)(message, { code, hint });
+}
+
+/** The timeout that an `error` event of a stream stands for, when it stands for one. */
+export function toldTimeout(told: ToldError): SandboxTimeout | undefined {
+  const { error: message = "the time was up", code, hint, partial } = told;
+  if (code === undefined ? !soundsLate(message) : code !== "timeout") return undefined;
+  return new SandboxTimeout(message, { code, hint }, partial === undefined ? {} : partialOf(partial));
+}
+
+/** Whether a text without a code tells of a timeout. */
+function soundsLate(message: string): boolean {
+  const said = message.toLowerCase();
+  return (said.includes("timeout") && !said.includes("i/o timeout")) || said.includes("deadline exceeded");
 }
 
 function detailsOf(error: PandaStackError): ErrorDetails {

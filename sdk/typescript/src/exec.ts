@@ -1,13 +1,22 @@
 /** Commands: waited for, or followed while they run. */
 
-import { CommandError, ExecInterrupted, NetworkError, PandaStackError, SandboxTimeout, timeoutOf } from "./errors.js";
-import type { ExecAnswer, ExecRequest } from "./generated.js";
+import type { ExecRequest } from "./additions.js";
+import {
+  CommandError,
+  ExecInterrupted,
+  NetworkError,
+  PandaStackError,
+  SandboxTimeout,
+  timeoutOf,
+  toldTimeout,
+  type ToldError,
+} from "./errors.js";
 import { at, STREAM_BROKEN, type Retry, type Transport } from "./transport.js";
 import { view, type Whole } from "./view.js";
 
 /** How a command is run. */
 export interface ExecOptions {
-  /** After this long it is killed, with everything it started, and `SandboxTimeout` is thrown. */
+  /** After this long it is killed, with everything it started, and `SandboxTimeout` is thrown, with its output until then. */
   timeoutSeconds?: number | undefined;
   /** Throw `CommandError` when it exits with another code than 0. */
   check?: boolean | undefined;
@@ -48,12 +57,14 @@ export interface ExecResult {
   readonly processId?: number;
   /** Whether output beyond the server's bound was dropped. */
   readonly truncated: boolean;
+  /** What may help, where a command failed for want of a network that the sandbox does not have. */
+  readonly hint?: string;
 }
 
 /** Something a followed command did. */
 export type OutputEvent =
   | { readonly type: "stdout" | "stderr"; readonly text: string }
-  | { readonly type: "exit"; readonly exitCode: number };
+  | { readonly type: "exit"; readonly exitCode: number; readonly hint?: string };
 
 /** Longer commands are followed: connections on which nothing happens for minutes do not live everywhere. */
 const WAIT_SECONDS_MAX = 240;
@@ -61,17 +72,17 @@ const INTERRUPTED_HINT = "the command may still run: see sandbox.processes.list(
 /** What the server needs on top of a command's own time. */
 const MARGIN_SECONDS = 60;
 
-/** A command line from a command line, or from a program and its arguments. */
-export function commandLine(command: string | readonly string[]): string {
+/** A command as people would type it. */
+function commandLine(command: string | readonly string[]): string {
   return typeof command === "string" ? command : command.map(quote).join(" ");
 }
 
 /** A word that the shell takes as it is. */
-export function quote(word: string): string {
+function quote(word: string): string {
   return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
-function requestOf(cmd: string, options: ExecOptions): Whole<ExecRequest> {
+function requestOf(cmd: string | readonly string[], options: ExecOptions): Whole<ExecRequest> {
   const { timeoutSeconds, cwd, env, stdin, user } = options;
   return { cmd, timeout_seconds: timeoutSeconds, cwd, env, stdin, user };
 }
@@ -84,36 +95,37 @@ export async function exec(
   options: ExecOptions = {},
 ): Promise<ExecResult> {
   const { timeoutSeconds, onStdout, onStderr, signal } = options;
-  const cmd = commandLine(command);
   const follow = onStdout !== undefined || onStderr !== undefined || (timeoutSeconds ?? Infinity) > WAIT_SECONDS_MAX;
   let result: ExecResult;
   if (follow) {
-    result = await new CommandStream(transport, sandboxId, cmd, options, "warmup").result();
+    result = await new CommandStream(transport, sandboxId, command, options, "warmup").result();
   } else {
     try {
       const answer = await transport.request(
         "POST",
         at("sandboxes", sandboxId, "exec"),
         {
-          json: requestOf(cmd, options),
+          json: requestOf(command, options),
           timeoutMs: Math.max(transport.settings.timeoutMs, ((timeoutSeconds ?? 0) + MARGIN_SECONDS) * 1000),
           signal,
         },
         "warmup",
       );
-      result = view<ExecAnswer>(answer);
+      result = view<ExecResult>(answer);
     } catch (error) {
       throw timeoutOf(error);
     }
   }
-  if (options.check === true && result.exitCode !== 0) throw commandError(cmd, result);
+  if (!follow && options.check === true && result.exitCode !== 0) throw commandError(command, result);
   return result;
 }
 
-export function commandError(cmd: string, { exitCode, stdout, stderr }: ExecResult): CommandError {
+function commandError(command: string | readonly string[], { exitCode, stdout, stderr, hint }: ExecResult): CommandError {
   const said = (stderr.trim() || stdout.trim()).slice(-500);
+  const cmd = commandLine(command);
   const shown = cmd.length > 200 ? `${cmd.slice(0, 200)}…` : cmd;
-  return new CommandError(`\`${shown}\` exited with ${exitCode}${said ? `: ${said}` : ""}`, exitCode, stdout, stderr);
+  const text = `\`${shown}\` exited with ${exitCode}${said ? `: ${said}` : ""}${hint ? `\nhint: ${hint}` : ""}`;
+  return new CommandError(text, exitCode, stdout, stderr, hint);
 }
 
 /** The events of a command's stream; throws when it does not end as commands do. */
@@ -122,14 +134,14 @@ export async function* outputEvents(
 ): AsyncGenerator<OutputEvent, void, undefined> {
   for await (const { event, data } of interruptible(events)) {
     if (event !== "stdout" && event !== "stderr" && event !== "exit" && event !== "error") continue;
-    const said = JSON.parse(data) as { chunk?: string; exit_code?: number; error?: string };
+    const said = JSON.parse(data) as ToldError & { chunk?: string; exit_code?: number };
     if (event === "exit") {
-      yield { type: "exit", exitCode: said.exit_code ?? 0 };
+      yield { type: "exit", exitCode: said.exit_code ?? 0, ...(said.hint ? { hint: said.hint } : {}) };
       return;
     }
     if (event === "error") {
-      const message = said.error ?? "the command could not be followed";
-      throw /timeout/i.test(message) ? new SandboxTimeout(message) : new ExecInterrupted(message);
+      const { error: message = "the command could not be followed", code, hint } = said;
+      throw toldTimeout(said) ?? new ExecInterrupted(message, { code, hint });
     }
     yield { type: event, text: said.chunk ?? "" };
   }
@@ -137,7 +149,7 @@ export async function* outputEvents(
 }
 
 /** A stream that breaks once it has begun interrupts its command. */
-async function* interruptible<T>(events: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+export async function* interruptible<T>(events: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
   try {
     yield* events;
   } catch (error) {
@@ -163,7 +175,7 @@ export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number
   readonly [Symbol.toStringTag] = "CommandStream";
   readonly #transport: Transport;
   readonly #sandboxId: string;
-  readonly #cmd: string;
+  readonly #command: string | readonly string[];
   readonly #options: ExecOptions;
   readonly #retry: Retry;
   #started = false;
@@ -180,7 +192,7 @@ export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number
     this.#retry = retry;
     this.#transport = transport;
     this.#sandboxId = sandboxId;
-    this.#cmd = commandLine(command);
+    this.#command = typeof command === "string" ? command : [...command];
     this.#options = options;
   }
 
@@ -189,7 +201,7 @@ export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number
     this.#started = true;
     const { onStdout, onStderr, signal } = this.#options;
     const path = at("sandboxes", this.#sandboxId, "exec", "stream");
-    const request = { json: requestOf(this.#cmd, this.#options), signal };
+    const request = { json: requestOf(this.#command, this.#options), signal };
     try {
       for await (const event of outputEvents(this.#transport.events("POST", path, request, this.#retry))) {
         if (event.type === "stdout") onStdout?.(event.text);
@@ -210,7 +222,7 @@ export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number
   async #collect(): Promise<ExecResult> {
     const begun = performance.now();
     const result = await collect(this, begun);
-    if (this.#options.check === true && result.exitCode !== 0) throw commandError(this.#cmd, result);
+    if (this.#options.check === true && result.exitCode !== 0) throw commandError(this.#command, result);
     return result;
   }
 
@@ -235,10 +247,15 @@ export class CommandStream implements AsyncIterable<OutputEvent>, Promise<number
 /** Everything a command wrote, and how it ended. */
 export async function collect(events: AsyncIterable<OutputEvent>, begun: number): Promise<ExecResult> {
   const [stdout, stderr]: [string[], string[]] = [[], []];
-  let exitCode = 0;
-  for await (const event of events) {
-    if (event.type === "exit") exitCode = event.exitCode;
-    else (event.type === "stdout" ? stdout : stderr).push(event.text);
+  let [exitCode, hint]: [number, string | undefined] = [0, undefined];
+  try {
+    for await (const event of events) {
+      if (event.type === "exit") ({ exitCode, hint } = event);
+      else (event.type === "stdout" ? stdout : stderr).push(event.text);
+    }
+  } catch (error) {
+    if (!(error instanceof SandboxTimeout)) throw error;
+    throw error.followed({ stdout: stdout.join(""), stderr: stderr.join("") });
   }
   return view<ExecResult>({
     stdout: stdout.join(""),
@@ -246,5 +263,6 @@ export async function collect(events: AsyncIterable<OutputEvent>, begun: number)
     exit_code: exitCode,
     duration_ms: Math.round(performance.now() - begun),
     truncated: false,
+    ...(hint === undefined ? {} : { hint }),
   });
 }

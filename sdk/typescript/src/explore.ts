@@ -163,7 +163,7 @@ export async function explore(
     if (cleanupLosers && !promoted) Object.assign(result.reapFailures, await reap(losers, result.reaped));
     return result;
   } catch (error) {
-    // Nobody learns of the branches any more.
+    // The caller never learns of the branches.
     await reap(children, []);
     throw error;
   }
@@ -219,7 +219,11 @@ async function branch(sandbox: Sandbox, candidate: Candidate, options: ExploreOp
     }
   } catch (error) {
     outcome.error = error instanceof Error ? error.message : String(error);
-    outcome.timedOut = error instanceof SandboxTimeout;
+    if (error instanceof SandboxTimeout) {
+      outcome.timedOut = true;
+      outcome.stdoutTail = error.stdout.slice(-TAIL_CHARACTERS);
+      outcome.stderrTail = error.stderr.slice(-TAIL_CHARACTERS);
+    }
   }
   outcome.durationMs = Math.round(performance.now() - begun);
   if (captured !== false && outcome.ok) {

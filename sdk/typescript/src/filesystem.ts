@@ -1,11 +1,14 @@
 /** Files of a sandbox. */
 
+import type { SignedUrl } from "./additions.js";
 import { NotFoundError, PandaStackError } from "./errors.js";
+import { exec } from "./exec.js";
 import type { DirectoryListing, FileChange, FileInfo, FileWritten } from "./generated.js";
 import { readBytes } from "./sse.js";
 import { downloadTo, uploadFrom, type TransferOptions, type TransferResult } from "./transfer.js";
 import { at, type Transport } from "./transport.js";
 import { view } from "./view.js";
+import { FileWatcher, type WatchOptions } from "./watch.js";
 
 /** What can be written to a file. */
 export type FileContent =
@@ -22,6 +25,12 @@ export interface FileOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** How a URL of a file is signed. */
+export interface SignOptions extends FileOptions {
+  /** How long it works; an hour when absent, a week at most. */
+  expiresInSeconds?: number | undefined;
+}
+
 /** A directory on a walk. */
 export interface WalkStep {
   /** Its path. */
@@ -32,8 +41,13 @@ export interface WalkStep {
   files: FileInfo[];
 }
 
+const HOME_TIMEOUT_SECONDS = 30;
+const LINKS_TIMEOUT_SECONDS = 60;
+const LINKS_AT_ONCE = 100;
+
 /**
- * Files of a sandbox. Paths are absolute.
+ * Files of a sandbox. Paths that do not begin with `/` are below the home directory of the guest's user, which is `/root`; `~` stands
+ * for that directory too.
  *
  * @example
  * ```ts
@@ -45,6 +59,7 @@ export interface WalkStep {
 export class Filesystem {
   readonly #transport: Transport;
   readonly #sandboxId: string;
+  #home: Promise<string> | undefined;
 
   /** @internal */
   constructor(transport: Transport, sandboxId: string) {
@@ -79,7 +94,7 @@ export class Filesystem {
       "PUT",
       this.#path(),
       {
-        query: { path },
+        query: { path: await this.#absolute(path) },
         body: bodyOf(content),
         headers: { "content-type": "application/octet-stream" },
         // How long it takes is a matter of its size.
@@ -93,17 +108,17 @@ export class Filesystem {
 
   /** What is in a directory, by name. */
   async list(path = "/", options: FileOptions = {}): Promise<FileInfo[]> {
-    const listing = view<DirectoryListing>(
-      await this.#transport.request("GET", this.#path("dir"), { query: { path }, signal: options.signal }, "warmup"),
-    );
-    return (listing.entries ?? []).map((entry) => placed(entry, path));
+    const directory = await this.#absolute(path);
+    const request = { query: { path: directory }, signal: options.signal };
+    const listing = view<DirectoryListing>(await this.#transport.request("GET", this.#path("dir"), request, "warmup"));
+    return (listing.entries ?? []).map((entry) => placed(entry, directory));
   }
 
   /** One file's metadata. Throws `NotFoundError` when there is none. */
   async stat(path: string, options: FileOptions = {}): Promise<FileInfo> {
-    const query = { path };
+    const query = { path: await this.#absolute(path) };
     const answer = await this.#transport.request("GET", this.#path("stat"), { query, signal: options.signal }, "warmup");
-    return view<FileInfo>({ path, ...(answer as object) });
+    return view<FileInfo>({ ...query, ...(answer as object) });
   }
 
   /** Whether there is such a file or directory. */
@@ -128,37 +143,106 @@ export class Filesystem {
 
   /** Makes a directory, with its parents. `mode` is octal, such as `"0755"`. */
   async mkdir(path: string, options: FileOptions & { mode?: string } = {}): Promise<void> {
-    await this.#change("mkdir", { path, mode: options.mode }, options);
+    await this.#change("mkdir", { path: await this.#absolute(path), mode: options.mode }, options);
   }
 
   /** Removes a file, or a directory with everything in it. */
   async remove(path: string, options: FileOptions = {}): Promise<void> {
-    await this.#transport.request("DELETE", this.#path(), { query: { path }, parseAs: "none", signal: options.signal }, "warmup");
+    const query = { path: await this.#absolute(path) };
+    await this.#transport.request("DELETE", this.#path(), { query, parseAs: "none", signal: options.signal }, "warmup");
   }
 
   /** Moves a file or directory. */
   async rename(path: string, to: string, options: FileOptions = {}): Promise<void> {
-    await this.#change("move", { path, to }, options);
+    await this.#change("move", { path: await this.#absolute(path), to: await this.#absolute(to) }, options);
   }
 
   /** Sets permission bits, in octal, such as `"0755"`. */
   async chmod(path: string, mode: string, options: FileOptions = {}): Promise<void> {
-    await this.#change("chmod", { path, mode }, options);
+    await this.#change("chmod", { path: await this.#absolute(path), mode }, options);
   }
 
-  /** Sends a local file, or a directory with everything in it. */
+  /** Sends a local file, or a directory with everything in it. Symbolic links in a directory stay links. */
   async upload(localPath: string, path: string, options: TransferOptions = {}): Promise<TransferResult> {
-    return uploadFrom(this, localPath, path, options);
+    return uploadFrom(this, localPath, await this.#absolute(path), options);
   }
 
-  /** Fetches a file, or a directory with everything in it. */
+  /**
+   * Fetches a file, or a directory with everything in it. Symbolic links in a directory stay links, unless they lead out of it: those
+   * are in `skipped`, because what a guest points at is not to be trusted here.
+   */
   async download(path: string, localPath: string, options: TransferOptions = {}): Promise<TransferResult> {
-    return downloadTo(this, path, localPath, options);
+    return downloadTo(this, await this.#absolute(path), localPath, options);
   }
 
-  #open(path: string, options: FileOptions): Promise<Response> {
-    const headers = { accept: "application/octet-stream" };
-    return this.#transport.open("GET", this.#path(), { query: { path }, headers, signal: options.signal }, "warmup");
+  /**
+   * Tells of changes below a path as they happen. It begins at once: await `ready` before changing something that must be seen.
+   *
+   * @example
+   * ```ts
+   * for await (const { kind, path } of sandbox.files.watch("/workspace", { recursive: true })) console.log(kind, path);
+   * ```
+   */
+  watch(path: string, options: WatchOptions = {}): FileWatcher {
+    return new FileWatcher(this.#transport, this.#path("watch"), this.#absolute(path), options);
+  }
+
+  /** A URL that gives the file to everybody who has it, without a key, until it expires. */
+  async downloadUrl(path: string, options: SignOptions = {}): Promise<string> {
+    return (await this.signUrl(path, "read", options)).url;
+  }
+
+  /** A URL that a file can be sent to with `PUT`, without a key, until it expires. */
+  async uploadUrl(path: string, options: SignOptions = {}): Promise<string> {
+    return (await this.signUrl(path, "write", options)).url;
+  }
+
+  /** A URL that reads or writes one file without a key, and what there is to know about it. */
+  async signUrl(path: string, operation: "read" | "write", options: SignOptions = {}): Promise<SignedUrl> {
+    const { expiresInSeconds, signal } = options;
+    const json = { path: await this.#absolute(path), operation, expires_in_seconds: expiresInSeconds };
+    const signed = view<SignedUrl>(await this.#transport.request("POST", this.#path("sign"), { json, signal }));
+    // A server that does not know its own address gives a path.
+    return Object.assign(signed, { url: this.#transport.absolute(signed.url) });
+  }
+
+  /** @internal Makes symbolic links: from what they are called to where they lead. */
+  async link(links: readonly (readonly [path: string, target: string])[], options: FileOptions = {}): Promise<void> {
+    const script =
+      'while [ $# -gt 0 ]; do mkdir -p -- "$(dirname -- "$1")" && { [ -L "$1" ] || [ ! -d "$1" ] || rmdir -- "$1"; } && ' +
+      'ln -sfn -- "$2" "$1" || exit 1; shift 2; done';
+    for (let at = 0; at < links.length; at += LINKS_AT_ONCE) {
+      const words = links.slice(at, at + LINKS_AT_ONCE).flat();
+      const how = { check: true, timeoutSeconds: LINKS_TIMEOUT_SECONDS, signal: options.signal };
+      await exec(this.#transport, this.#sandboxId, ["sh", "-c", script, "sh", ...words], how);
+    }
+  }
+
+  async #open(path: string, options: FileOptions): Promise<Response> {
+    const request = {
+      query: { path: await this.#absolute(path) },
+      headers: { accept: "application/octet-stream" },
+      signal: options.signal,
+    };
+    return this.#transport.open("GET", this.#path(), request, "warmup");
+  }
+
+  /** A path from the root. The guest is asked where its home is once; an empty path is for the server to refuse. */
+  async #absolute(path: string): Promise<string> {
+    if (path === "" || path.startsWith("/")) return path;
+    this.#home ??= exec(this.#transport, this.#sandboxId, "echo ~", { timeoutSeconds: HOME_TIMEOUT_SECONDS }).then(({ stdout }) => {
+      const home = stdout.trim();
+      if (!home.startsWith("/")) throw new PandaStackError(`the sandbox does not tell where its home directory is: ${stdout}`);
+      return home.replace(/\/+$/, "");
+    });
+    try {
+      const home = await this.#home;
+      const below = path.replace(/^~(?=\/|$)/, ".").replace(/^(\.\/+)+/, "");
+      return below === "" || below === "." ? home || "/" : `${home}/${below}`;
+    } catch (error) {
+      this.#home = undefined;
+      throw error;
+    }
   }
 
   async #change(what: string, body: FileChange, options: FileOptions): Promise<void> {

@@ -149,7 +149,7 @@ export class FunctionsAPI {
 
   /** Runs it and waits for its end. */
   async invoke(id: string, input?: unknown): Promise<FunctionRun> {
-    const request = { json: input === undefined ? {} : { input }, timeoutMs: this.#patience() };
+    const request = { json: input === undefined ? {} : { input }, timeoutMs: this.#moveTimeoutMs() };
     return view<FunctionRun>(await this.#transport.request("POST", at("functions", id, "invoke"), request));
   }
 
@@ -178,7 +178,7 @@ export class FunctionsAPI {
     const form = new FormData();
     form.set("bundle", new Blob([bundle as BlobPart], { type: "application/gzip" }), "code.tar.gz");
     if (entrypoint !== undefined) form.set("entrypoint", entrypoint);
-    const request = { body: form, timeoutMs: this.#patience() };
+    const request = { body: form, timeoutMs: this.#moveTimeoutMs() };
     return shown(await this.#transport.request("POST", at("functions", id, "deploy"), request));
   }
 
@@ -188,7 +188,7 @@ export class FunctionsAPI {
     return view<FunctionMetrics>(await this.#transport.request("GET", at("functions", id, "metrics"), { query }));
   }
 
-  #patience(): number {
+  #moveTimeoutMs(): number {
     return Math.max(this.#transport.settings.timeoutMs, MOVE_TIMEOUT_MS);
   }
 }

@@ -36,16 +36,19 @@ export type {
   SandboxForkOptions,
   SandboxForkTreeOptions,
 } from "./sandbox.js";
-export { SandboxesAPI, type SandboxCreateOptions } from "./sandboxes.js";
+export { SandboxesAPI, type SandboxCreateOptions, type SandboxFilter, type VolumeMount } from "./sandboxes.js";
 export { CommandStream } from "./exec.js";
 export type { ExecOptions, ExecResult, ExecStreamCallbacks, OutputEvent } from "./exec.js";
 export { Process, Processes, type OutputOptions, type StartOptions } from "./processes.js";
 export { Terminal, type TerminalOptions } from "./terminal.js";
-export { Filesystem, type FileContent, type FileOptions, type WalkStep } from "./filesystem.js";
+export { Filesystem, type FileContent, type FileOptions, type SignOptions, type WalkStep } from "./filesystem.js";
+export { FileWatcher, type FileEvent, type WatchOptions } from "./watch.js";
 export type { TransferOptions, TransferProgress, TransferResult } from "./transfer.js";
-export { CodeContext, Execution, Result, type ContextOptions, type RunOptions } from "./code.js";
+export { CodeContext, Execution, Result, type ContextOptions, type RunCodeOptions, type RunOptions } from "./code.js";
 export type { BranchOutcome, Candidate, ExploreOptions, ExploreResult } from "./explore.js";
 export { Ports, type PreviewOptions } from "./ports.js";
+export { PortForward, type PortForwardOptions } from "./forward.js";
+export type { ProgressListener } from "./progress.js";
 export {
   SnapshotsAPI,
   SnapshotsAPI as SnapshotsNamespace,
@@ -100,7 +103,18 @@ export type {
 export type { Given, Shown } from "./view.js";
 export type { Query, RequestOptions } from "./transport.js";
 export type {
+  Ancestor,
   AttachedVolume,
+  DeletedSandboxes,
+  MeInfo,
+  SandboxInfo,
+  SandboxTree,
+  SignedUrl,
+  TemplateProgress,
+  TreeNode,
+  TreeSnapshot,
+} from "./additions.js";
+export type {
   AuditEntry,
   BootStats,
   ContextInfo,
@@ -113,7 +127,6 @@ export type {
   GuestMetrics,
   Health,
   LifecycleInfo,
-  MeInfo,
   NetworkMode,
   Organisation,
   Percentiles,
@@ -122,7 +135,6 @@ export type {
   ProcessInfo,
   PromoteResult,
   SandboxEvent,
-  SandboxInfo,
   SandboxMetrics,
   SandboxStatus,
   SignalName,

@@ -4,6 +4,7 @@ import { PandaStackError } from "./errors.js";
 
 type Builtins = {
   "node:fs": typeof import("node:fs");
+  "node:net": typeof import("node:net");
   "node:fs/promises": typeof import("node:fs/promises");
   "node:path": typeof import("node:path");
 };
@@ -15,7 +16,7 @@ export async function builtin<Name extends keyof Builtins>(name: Name): Promise<
     const module: string = name;
     return (await import(module)) as Builtins[Name];
   } catch (cause) {
-    throw new PandaStackError("local files can be used in Node.js, Bun and Deno only", { cause });
+    throw new PandaStackError("local files and ports can be used in Node.js, Bun and Deno only", { cause });
   }
 }
 

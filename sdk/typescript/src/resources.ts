@@ -69,7 +69,7 @@ export class VolumesAPI {
   /** Makes one. */
   async create(options: VolumeOptions): Promise<VolumeInfo> {
     const body: Whole<CreateVolume> = { name: options.name, size_mb: options.sizeMb ?? options.size_mb };
-    const request = { json: body, timeoutMs: this.#patience() };
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs() };
     return view<VolumeInfo>(await this.#transport.request("POST", "/volumes", request));
   }
 
@@ -86,7 +86,7 @@ export class VolumesAPI {
   /** Makes one larger. Volumes only grow. */
   async resize(name: string, sizeMb: number): Promise<VolumeInfo> {
     const body: Whole<PatchVolume> = { size_mb: sizeMb };
-    const request = { json: body, timeoutMs: this.#patience() };
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs() };
     return view<VolumeInfo>(await this.#transport.request("PATCH", at("volumes", name), request));
   }
 
@@ -95,7 +95,7 @@ export class VolumesAPI {
     await this.#transport.request("DELETE", at("volumes", name), { parseAs: "none" });
   }
 
-  #patience(): number {
+  #moveTimeoutMs(): number {
     return Math.max(this.#transport.settings.timeoutMs, MOVE_TIMEOUT_MS);
   }
 }

@@ -1,9 +1,10 @@
-/** A sandbox: a machine of one's own. */
+/** One sandbox, and everything it can do. */
 
-import { CodeContext, type ContextOptions } from "./code.js";
+import type { PatchSandbox, SandboxInfo, SandboxTree } from "./additions.js";
+import { CodeContext, runCode, type ContextOptions, type Execution, type RunCodeOptions } from "./code.js";
 import { CommandStream, exec, type ExecOptions, type ExecResult } from "./exec.js";
 import { explore, type Candidate, type ExploreOptions, type ExploreResult } from "./explore.js";
-import { NotFoundError, PandaStackError, timeoutOf } from "./errors.js";
+import { NotFoundError, PandaStackError } from "./errors.js";
 import { Filesystem } from "./filesystem.js";
 import type { Client } from "./client.js";
 import type { ClientConfig } from "./config.js";
@@ -16,29 +17,33 @@ import type {
   LifecycleInfo,
   NetworkMode,
   PatchLifecycle,
-  PatchSandbox,
   PromoteRequest,
   PromoteResult,
-  RunOnce,
-  RunOnceAnswer,
   SandboxEvent,
-  SandboxInfo,
   SandboxMetrics,
   SandboxStatus,
   SnapshotInfo,
 } from "./generated.js";
+import { PortForward, type PortForwardOptions } from "./forward.js";
 import { Ports, type PreviewOptions } from "./ports.js";
 import type { PreviewLink } from "./generated.js";
 import { Processes, type Process, type StartOptions } from "./processes.js";
-import type { SandboxCreateOptions } from "./sandboxes.js";
+import type { ProgressListener } from "./progress.js";
+import type { SandboxCreateOptions, SandboxFilter } from "./sandboxes.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { at, MOVE_TIMEOUT_MS, type Transport } from "./transport.js";
 import { listIn, view, type Whole } from "./view.js";
+import { warn } from "./warnings.js";
 
 /** How a sandbox is forked. */
 export interface SandboxForkOptions {
   /** For the children, on top of the parent's own. */
   metadata?: Record<string, string> | undefined;
+  /** Called while a template is prepared that the children need; the client's own when absent. */
+  onProgress?: ProgressListener | false | undefined;
+  /** How long it may take in all, with the preparation of a template; the client's own limit when absent. */
+  maxCreateWaitSeconds?: number | undefined;
+  /** Ends the waiting. */
   signal?: AbortSignal | undefined;
 }
 
@@ -54,7 +59,7 @@ export interface ForkTree extends Array<Sandbox> {
   readonly treeId: string;
   /** The instant they go on from. */
   readonly snapshotId: string;
-  /** Those that did not come to be. */
+  /** Children that could not be created. */
   readonly errors: readonly ForkFailure[];
 }
 
@@ -78,6 +83,8 @@ export interface EventsOptions {
 
 /** What to change of a sandbox. `null` removes a key; what is absent stays. */
 export interface SandboxChange {
+  /** A new name, or `null` to remove it. */
+  name?: string | null | undefined;
   metadata?: Record<string, string | null> | undefined;
   env?: Record<string, string | null> | undefined;
   network?: NetworkMode | undefined;
@@ -98,6 +105,8 @@ export class Sandbox {
   readonly client: Client;
   /** Its files. */
   readonly filesystem: Filesystem;
+  /** The same as `filesystem`. */
+  readonly files: Filesystem;
   /** Its processes that run in the background. */
   readonly processes: Processes;
   /** Its ports. */
@@ -113,11 +122,14 @@ export class Sandbox {
     this.#transport = transport;
     this.#info = info;
     this.filesystem = new Filesystem(transport, info.id);
+    this.files = this.filesystem;
     this.processes = new Processes(transport, info.id);
     this.ports = new Ports(transport, info.id);
     this.commands = new Commands(this);
     // Consoles need not print whole clients.
     Object.defineProperty(this, "client", { enumerable: false });
+    Object.defineProperty(this, "files", { enumerable: false });
+    warn(info.warnings);
   }
 
   /** Makes a sandbox, with a client of its own or one that is there. */
@@ -125,17 +137,17 @@ export class Sandbox {
     return (await clientOf(config)).sandboxes.create(options);
   }
 
-  /** All sandboxes. */
-  static async list(config?: ClientConfig | Client): Promise<Sandbox[]> {
-    return (await clientOf(config)).sandboxes.list();
+  /** All sandboxes, or those that fit a filter. */
+  static async list(config?: ClientConfig | Client, filter?: SandboxFilter): Promise<Sandbox[]> {
+    return (await clientOf(config)).sandboxes.list(filter);
   }
 
-  /** One sandbox. */
+  /** One sandbox, by its id, the beginning of it, or its name. */
   static async get(id: string, config?: ClientConfig | Client): Promise<Sandbox> {
     return (await clientOf(config)).sandboxes.get(id);
   }
 
-  /** A sandbox from what was kept of it. Asks nobody. */
+  /** A sandbox from what was kept of it. Sends no request. */
   static fromInfo(info: Partial<SandboxInfo> & { readonly id: string }, client: Client): Sandbox {
     return client.sandboxes.fromInfo(info);
   }
@@ -143,6 +155,14 @@ export class Sandbox {
   /** Its id. */
   get id(): string {
     return this.#info.id;
+  }
+  /** Its name, when it has one. */
+  get name(): string | undefined {
+    return this.#info.name;
+  }
+  /** The sandboxes it comes from, deleted ones included: the oldest first, the nearest last. See `tree` for more. */
+  get ancestors(): readonly string[] {
+    return this.#info.ancestors ?? [];
   }
   /** What was last heard of it. See `refresh`. */
   get info(): SandboxInfo {
@@ -167,17 +187,28 @@ export class Sandbox {
     return this;
   }
 
-  /** Changes metadata, variables or network access. */
+  /** Changes name, metadata, variables or network access. */
   async update(change: SandboxChange): Promise<this> {
-    const { metadata, env, network } = change;
-    const body: Whole<PatchSandbox> = { metadata, env, network };
+    const { name, metadata, env, network } = change;
+    const body: Whole<PatchSandbox> = { name, metadata, env, network };
     this.#info = view<SandboxInfo>(await this.#transport.request("PATCH", this.#path(), { json: body }));
+    warn(this.#info.warnings);
     return this;
+  }
+
+  /** The same as `update`. */
+  patch(change: SandboxChange): Promise<this> {
+    return this.update(change);
+  }
+
+  /** Where it comes from, and all that comes from the same: forks, and sandboxes made from snapshots. */
+  async tree(): Promise<SandboxTree> {
+    return view<SandboxTree>(await this.#transport.request("GET", this.#path("tree")));
   }
 
   /** Deletes it, with everything in it. */
   async delete(): Promise<void> {
-    await this.#transport.request("DELETE", this.#path(), { parseAs: "none", timeoutMs: this.#patience() });
+    await this.#transport.request("DELETE", this.#path(), { parseAs: "none", timeoutMs: this.#moveTimeoutMs() });
   }
 
   /** The same as `delete`. */
@@ -195,35 +226,29 @@ export class Sandbox {
     return new CommandStream(this.#transport, this.id, command, options);
   }
 
-  /** Runs code once: `shell`, `python`, `node`, `bash`, `ruby`. For state that stays, see `createCodeContext`. */
-  async runCode(
-    code: string,
-    language = "shell",
-    options: { timeoutSeconds?: number; signal?: AbortSignal } = {},
-  ): Promise<ExecResult> {
-    const { timeoutSeconds = 30, signal } = options;
-    const body: Whole<RunOnce> = {
-      language: language === "shell" ? "sh" : language,
-      code,
-      timeout_ms: Math.round(timeoutSeconds * 1000),
-    };
-    const begun = performance.now();
-    try {
-      const timeoutMs = Math.max(this.#transport.settings.timeoutMs, (timeoutSeconds + 60) * 1000);
-      const request = { json: body, timeoutMs, signal };
-      const answer = await this.#transport.request<object>("POST", this.#path("repl"), request, "warmup");
-      const durationMs = Math.round(performance.now() - begun);
-      return view<RunOnceAnswer & ExecResult>({ duration_ms: durationMs, truncated: false, ...answer });
-    } catch (error) {
-      throw timeoutOf(error);
-    }
+  /**
+   * Runs code in the sandbox's default context, which keeps its state from call to call. Code that raises is no failure of the call:
+   * see `error`.
+   *
+   * @example
+   * ```ts
+   * await sandbox.runCode("x = 41");
+   * console.log((await sandbox.runCode("x + 1")).text); // 42
+   * ```
+   */
+  runCode(code: string, options?: RunCodeOptions): Promise<Execution>;
+  /** @deprecated Runs code once. Use `runCode(code, { language, once: true })`. */
+  runCode(code: string, language: string, options?: RunCodeOptions): Promise<Execution>;
+  runCode(code: string, given: string | RunCodeOptions = {}, options: RunCodeOptions = {}): Promise<Execution> {
+    const whole = typeof given === "string" ? { once: true, ...options, language: given } : given;
+    return runCode(this.#transport, this.id, code, whole);
   }
 
   /** Makes an interpreter that keeps its state from cell to cell. */
   async createCodeContext(options: string | ContextOptions = {}): Promise<CodeContext> {
     const { language, cwd } = typeof options === "string" ? ({ language: options } as ContextOptions) : options;
     const body: Whole<CreateContext> = { language: named(language ?? "python"), cwd };
-    const request = { json: body, timeoutMs: this.#patience() };
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs() };
     const answer = await this.#transport.request("POST", this.#path("repl", "sessions"), request, "warmup");
     return new CodeContext(this.#transport, this.id, view<ContextInfo>(answer));
   }
@@ -287,7 +312,7 @@ export class Sandbox {
 
   /** Keeps this instant, memory and disk. New sandboxes start from it with `fromSnapshot`. */
   async snapshot(): Promise<SnapshotInfo> {
-    const request = { timeoutMs: this.#patience() };
+    const request = { timeoutMs: this.#moveTimeoutMs() };
     return view<SnapshotInfo>(await this.#transport.request("POST", this.#path("snapshots"), request));
   }
 
@@ -307,7 +332,7 @@ export class Sandbox {
     const answer = await this.#fork("fork-tree", { count: given.count, metadata: given.metadata }, given);
     const children = (answer.children ?? []).map((info) => this.#sibling(info));
     const errors = answer.errors ?? [];
-    if (children.length === 0) throw new PandaStackError(errors[0]?.err ?? "no child came to be");
+    if (children.length === 0) throw new PandaStackError(errors[0]?.err ?? "no child could be created");
     return Object.defineProperties(children, {
       treeId: { value: answer.treeId ?? children[0]?.metadata["fork_tree_id"] ?? "" },
       snapshotId: { value: answer.snapshotId ?? "" },
@@ -318,7 +343,7 @@ export class Sandbox {
   /** Keeps this child of a fork; with `cleanupSiblings` the others are deleted. */
   async promote(options: { cleanupSiblings?: boolean | undefined; treeId?: string | undefined } = {}): Promise<PromoteResult> {
     const body: Whole<PromoteRequest> = { cleanup_siblings: options.cleanupSiblings ?? false, tree_id: options.treeId };
-    const request = { json: body, timeoutMs: this.#patience() };
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs() };
     return view<PromoteResult>(await this.#transport.request("POST", this.#path("promote"), request));
   }
 
@@ -396,6 +421,19 @@ export class Sandbox {
     return this.ports.preview(port, options);
   }
 
+  /**
+   * Listens on this machine and passes every connection on to a port of the sandbox, whatever it speaks. In Node.js, Bun and Deno.
+   *
+   * @example
+   * ```ts
+   * await using forward = await sandbox.portForward(5432);
+   * console.log(`psql -h 127.0.0.1 -p ${forward.localPort}`);
+   * ```
+   */
+  portForward(port: number, options: PortForwardOptions = {}): Promise<PortForward> {
+    return PortForward.open(this.#transport, this.id, port, options);
+  }
+
   /** A request to a port of the sandbox, through the server. */
   fetch(port: number, path = "/", init: RequestInit = {}): Promise<Response> {
     return this.ports.fetch(port, path, init);
@@ -410,21 +448,22 @@ export class Sandbox {
     }
   }
 
-  async #fork(verb: "fork" | "fork-tree", body: ForkRequest, { signal }: SandboxForkOptions): Promise<ForkAnswer> {
-    const request = { json: body, timeoutMs: this.#patience(), signal };
+  async #fork(verb: "fork" | "fork-tree", body: ForkRequest, options: SandboxForkOptions): Promise<ForkAnswer> {
+    const { signal, onProgress, maxCreateWaitSeconds } = options;
+    const request = { json: body, timeoutMs: this.#moveTimeoutMs(), signal, wait: { onProgress, maxCreateWaitSeconds } };
     const answer = await this.#transport.request("POST", this.#path(verb), request, "capacity");
     return view<ForkAnswer>(answer);
   }
 
   async #move(verb: string): Promise<void> {
-    await this.#transport.request("POST", this.#path(verb), { parseAs: "none", timeoutMs: this.#patience() });
+    await this.#transport.request("POST", this.#path(verb), { parseAs: "none", timeoutMs: this.#moveTimeoutMs() });
   }
 
   #sibling(info: SandboxInfo): Sandbox {
     return new Sandbox(this.client, this.#transport, info);
   }
 
-  #patience(): number {
+  #moveTimeoutMs(): number {
     return Math.max(this.#transport.settings.timeoutMs, MOVE_TIMEOUT_MS);
   }
 

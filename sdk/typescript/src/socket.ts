@@ -6,6 +6,12 @@ import type { Query, Transport } from "./transport.js";
 /** What all WebSockets have in common. */
 export interface Socket {
   binaryType: string;
+  /** Bytes that were sent and have not left yet. */
+  readonly bufferedAmount: number;
+  /** Stops reading; with `ws` only. */
+  pause?(): void;
+  /** Goes on reading. */
+  resume?(): void;
   send(data: string | Uint8Array): void;
   close(code?: number): void;
   addEventListener(type: "open" | "close" | "error" | "message", listener: (event: never) => void): void;
@@ -13,11 +19,12 @@ export interface Socket {
 
 type SocketClass = new (url: string, options?: { headers: Record<string, string> }) => Socket;
 
-/** Opens a socket to a path of the server. `attach` gets it before anything can arrive on it. */
+/** Opens a socket to a path of the server, which is `what` in errors. `attach` gets it before anything can arrive on it. */
 export async function openSocket<T>(
   transport: Transport,
   path: string,
   query: Query,
+  what: string,
   attach: (socket: Socket) => T,
   signal?: AbortSignal,
 ): Promise<T> {
@@ -34,7 +41,7 @@ export async function openSocket<T>(
   await new Promise<void>((resolve, reject) => {
     const give = (event: { message?: string; error?: unknown }) => {
       const why = event.message ? `: ${event.message}` : "";
-      reject(new NetworkError(`could not open a terminal${why}`, { cause: event.error }));
+      reject(new NetworkError(`could not open ${what}${why}`, { cause: event.error }));
     };
     const end = () => {
       socket.close();
@@ -49,6 +56,11 @@ export async function openSocket<T>(
     signal?.addEventListener("abort", end, { once: true });
   });
   return attached;
+}
+
+/** Fails where there are no WebSockets. */
+export async function expectSockets(transport: Transport): Promise<void> {
+  await socketClass(transport);
 }
 
 async function socketClass(transport: Transport): Promise<{ Class: SocketClass; takesHeaders: boolean }> {

@@ -66,7 +66,7 @@ export class Terminal implements AsyncIterable<Uint8Array> {
         );
       });
     });
-    // Whoever never asks how it ended has nothing to handle.
+    // A caller that never asks how it ended has nothing to handle.
     this.exited.catch(() => undefined);
   }
 
@@ -74,7 +74,8 @@ export class Terminal implements AsyncIterable<Uint8Array> {
   static async open(transport: Transport, sandboxId: string, options: TerminalOptions = {}): Promise<Terminal> {
     const { rows, cols, cwd, term, onData, signal } = options;
     const path = at("sandboxes", sandboxId, "exec", "pty");
-    return openSocket(transport, path, { rows, cols, cwd, term }, (socket) => new Terminal(socket, onData), signal);
+    const attach = (socket: Socket) => new Terminal(socket, onData);
+    return openSocket(transport, path, { rows, cols, cwd, term }, "a terminal", attach, signal);
   }
 
   /** Types. */

@@ -1,6 +1,6 @@
 /** Files and directories between this machine and a sandbox. */
 
-import { PandaStackError } from "./errors.js";
+import { ConflictError, PandaStackError } from "./errors.js";
 import type { Filesystem } from "./filesystem.js";
 import { builtin } from "./node.js";
 
@@ -36,7 +36,9 @@ export interface TransferResult {
   readonly bytes: number;
   /** Files moved. */
   readonly files: number;
-  /** What was left out: symbolic links, devices, sockets. */
+  /** Symbolic links made. */
+  readonly links: number;
+  /** What was left out: devices, sockets, and symbolic links that lead out of a directory that is fetched. */
   readonly skipped: readonly string[];
 }
 
@@ -62,6 +64,7 @@ export async function uploadFrom(
   const path = await builtin("node:path");
   const { signal } = options;
   const [items, directories, skipped]: [Item[], string[], string[]] = [[], [], []];
+  const links: [path: string, target: string][] = [];
 
   const top = await fs.stat(local);
   const item = (at: string, to: string, stat: { size: number; mode: number }): Item => ({
@@ -73,12 +76,13 @@ export async function uploadFrom(
   const gather = async (directory: string, to: string): Promise<void> => {
     signal?.throwIfAborted();
     const entries = await fs.readdir(directory, { withFileTypes: true });
-    // Those with something in them come to be with it.
+    // Those with something in them are made with it.
     if (entries.length === 0) directories.push(to);
     for (const entry of entries) {
       const [at, child] = [path.join(directory, entry.name), `${to.replace(/\/+$/, "")}/${entry.name}`];
       if (entry.isDirectory()) await gather(at, child);
       else if (entry.isFile()) items.push(item(at, child, await fs.stat(at)));
+      else if (entry.isSymbolicLink()) links.push([child, await fs.readlink(at)]);
       else skipped.push(at);
     }
   };
@@ -86,7 +90,13 @@ export async function uploadFrom(
   else items.push(item(local, remote, top));
 
   const progress = new Progress(items, options);
-  for (const directory of directories) await filesystem.mkdir(directory, { signal });
+  for (const directory of directories) {
+    await filesystem.mkdir(directory, { signal }).catch(async (error: unknown) => {
+      // From an earlier upload, perhaps.
+      const there = error instanceof ConflictError && (await filesystem.stat(directory, { signal })).isDir;
+      if (!there) throw error;
+    });
+  }
   await each(items, options, async (one) => {
     const file = await fs.open(one.local, "r");
     try {
@@ -108,7 +118,8 @@ export async function uploadFrom(
     if (one.executable) await filesystem.chmod(one.remote, "0755", { signal });
     progress.done(one);
   });
-  return progress.result(remote, skipped);
+  await filesystem.link(links, { signal });
+  return progress.result(remote, links.length, skipped);
 }
 
 /** Fetches a file or directory. */
@@ -122,16 +133,26 @@ export async function downloadTo(
   const path = await builtin("node:path");
   const { signal } = options;
   const [items, skipped]: [Item[], string[]] = [[], []];
+  const links: [path: string, target: string][] = [];
   const top = await filesystem.stat(remote, { signal });
   if (top.isDir) {
     const base = remote.replace(/\/+$/, "");
     const places = new Map([[remote, local]]);
+    const depths = new Map([[remote, 0]]);
     for await (const { dir, dirs, files } of filesystem.walk(remote, { signal })) {
       const place = places.get(dir) ?? local;
+      const depth = depths.get(dir) ?? 0;
+      // Not through a link that an earlier download left here.
+      if (depth > 0 && (await isLink(place))) await fs.rm(place);
       await fs.mkdir(place, { recursive: true });
-      for (const entry of dirs) places.set(entry.path, path.join(place, safeName(entry.name)));
+      for (const entry of dirs) {
+        places.set(entry.path, path.join(place, safeName(entry.name)));
+        depths.set(entry.path, depth + 1);
+      }
       for (const entry of files) {
-        if (entry.linkTarget === undefined && entry.mode.startsWith("-")) {
+        if (entry.linkTarget !== undefined && staysInside(entry.linkTarget, depth)) {
+          links.push([path.join(place, safeName(entry.name)), entry.linkTarget]);
+        } else if (entry.linkTarget === undefined && entry.mode.startsWith("-")) {
           items.push({
             local: path.join(place, safeName(entry.name)),
             remote: `${dir === remote ? base : dir}/${entry.name}`,
@@ -167,7 +188,36 @@ export async function downloadTo(
     }
     progress.done(one);
   });
-  return progress.result(local, skipped);
+  // Last, so that nothing is written through them.
+  for (const [place, target] of links) {
+    signal?.throwIfAborted();
+    await fs.rm(place, { force: true });
+    await fs.symlink(target, place);
+  }
+  return progress.result(local, links.length, skipped);
+}
+
+/** Whether there is a symbolic link. */
+async function isLink(place: string): Promise<boolean> {
+  const fs = await builtin("node:fs/promises");
+  try {
+    return (await fs.lstat(place)).isSymbolicLink();
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Whether a symbolic link stays inside a tree, so many directories below its top. What a guest points at is not to be trusted: a
+ * program here that follows the link would read or write elsewhere. `..` counts at the beginning only, because further on it
+ * may come after another link, and then means another directory.
+ */
+export function staysInside(target: string, depth: number): boolean {
+  if (target.startsWith("/") || /[\\\0]/.test(target)) return false;
+  const parts = target.split("/").filter((part) => part !== "" && part !== ".");
+  const up = parts.findIndex((part) => part !== "..");
+  const ups = up < 0 ? parts.length : up;
+  return ups <= depth && !parts.slice(ups).includes("..");
 }
 
 /** A name from a guest, which may be anything: it must stay in its directory. */
@@ -202,8 +252,8 @@ class Progress {
     this.#tell(item);
   }
 
-  result(path: string, skipped: string[]): TransferResult {
-    return { path, bytes: this.#bytes, files: this.#files, skipped };
+  result(path: string, links: number, skipped: string[]): TransferResult {
+    return { path, bytes: this.#bytes, files: this.#files, links, skipped };
   }
 
   #tell({ local: path }: Item): void {

@@ -9,10 +9,11 @@ import {
   errorOf,
   isExplained,
 } from "./errors.js";
+import { preparing, Progress, type TemplateWait } from "./progress.js";
 import { readEvents, type ServerEvent } from "./sse.js";
 
-/** Values of a query; absent ones are left out. */
-export type Query = Record<string, string | number | boolean | undefined>;
+/** Values of a query; absent ones are left out, those of a list are repeated. */
+export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
 /** How a request is sent. */
 export interface RequestOptions {
@@ -30,13 +31,18 @@ export interface RequestOptions {
   parseAs?: "json" | "text" | "bytes" | "none" | undefined;
   /** Sent once, whatever comes back. */
   noRetry?: boolean | undefined;
+  /** How a template is waited for that has to be prepared first. */
+  wait?: TemplateWait | undefined;
 }
 
 /** When a request is sent again. */
 export type Retry =
   /** A 404 to a request that only asks (or deletes) once more: what was just made may not be known everywhere yet. */
   | "echo"
-  /** Also while the server is full and says when to come back. It promises that nothing was made. */
+  /**
+   * Also while the server is full and says when to come back, and while it prepares the template that is needed. It promises that
+   * nothing was made.
+   */
   | "capacity"
   /** Also while the sandbox does not answer yet. */
   | "warmup";
@@ -61,9 +67,14 @@ export class Transport {
     const rest = path.replace(/^\/+/, "");
     const url = new URL(`${this.settings.baseUrl}/${rest.startsWith("v1/") ? rest : `v1/${rest}`}`);
     for (const [name, value] of Object.entries(query)) {
-      if (value !== undefined) url.searchParams.set(name, String(value));
+      for (const one of [value].flat()) if (one !== undefined) url.searchParams.append(name, String(one));
     }
     return url.href;
+  }
+
+  /** An address that the server gave, which may be a path of it. */
+  absolute(address: string): string {
+    return address.startsWith("/") ? `${this.settings.baseUrl}${address}` : address;
   }
 
   /** Sends a request and reads its answer. */
@@ -191,8 +202,25 @@ export class Transport {
 
   async #again<T>(method: string, options: RequestOptions, retry: Retry, attempt: () => Promise<T>): Promise<T> {
     if (options.noRetry === true) return attempt();
+    const progress = new Progress(this.settings, options.wait);
+    try {
+      return await this.#attempts(method, options, retry, attempt, progress);
+    } finally {
+      progress.end();
+    }
+  }
+
+  async #attempts<T>(
+    method: string,
+    options: RequestOptions,
+    retry: Retry,
+    attempt: () => Promise<T>,
+    progress: Progress,
+  ): Promise<T> {
     const { maxCreateRetrySeconds, execReadyTimeoutMs } = this.settings;
     const begun = Date.now();
+    // Room is waited for from when it is missing: preparing a template before that does not count.
+    let fullSince: number | undefined;
     const replayable = !(options.body instanceof ReadableStream);
     let echoed = false;
     let [refusals, delayMs] = [0, WARMUP_FIRST_MS];
@@ -201,6 +229,14 @@ export class Transport {
         return await attempt();
       } catch (error) {
         if (!(error instanceof PandaStackError)) throw error;
+        if (preparing(error)) {
+          const seconds = retry === "capacity" ? progress.moved(error) : undefined;
+          if (seconds === undefined) throw error;
+          [fullSince, refusals] = [undefined, 0];
+          await pause(seconds * 1000, options.signal);
+          continue;
+        }
+        progress.end();
         if (error.statusCode === 404 && !echoed && ["GET", "HEAD", "DELETE"].includes(method)) {
           echoed = true;
           await pause(ECHO_DELAY_MS, options.signal);
@@ -208,7 +244,8 @@ export class Transport {
         }
         if (retry === "capacity") {
           const seconds = refusalSeconds(error, refusals++);
-          if (seconds !== undefined && Date.now() - begun + seconds * 1000 <= maxCreateRetrySeconds * 1000) {
+          fullSince ??= Date.now();
+          if (seconds !== undefined && Date.now() - fullSince + seconds * 1000 <= maxCreateRetrySeconds * 1000) {
             await pause(seconds * 1000, options.signal);
             continue;
           }
@@ -241,7 +278,7 @@ function coming(error: PandaStackError): boolean {
   return (error.statusCode ?? 0) >= 500 && WARMUP_SIGNS.some((sign) => error.message.includes(sign));
 }
 
-/** What a broken request fails with: the reason of whoever ended it, or that the network did. */
+/** What a broken request fails with: the reason it was ended for, or that the network did. */
 function failure(cause: unknown, signal: AbortSignal | undefined, otherwise: string, code?: string): unknown {
   if (cause instanceof PandaStackError) return cause;
   if (signal?.aborted) return signal.reason ?? cause;

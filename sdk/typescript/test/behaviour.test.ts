@@ -8,7 +8,8 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
 import { test } from "node:test";
@@ -32,7 +33,9 @@ import {
   SandboxTimeout,
   ServerError,
   type ExecResult,
+  type SandboxFilter,
   type TransferProgress,
+  type TreeNode,
 } from "@pandastack/sdk";
 
 type Json = Record<string, any>;
@@ -43,7 +46,7 @@ interface Step {
   with?: Json;
   as?: string;
   expect?: Json;
-  error?: { kind: string; status?: number; code?: string; message?: unknown };
+  error?: { kind: string; status?: number; code?: string; message?: unknown; stdout?: unknown; stderr?: unknown; text?: unknown };
   within?: number;
 }
 
@@ -145,6 +148,10 @@ class Run {
     if (expected.status !== undefined) assert.equal(error.statusCode, expected.status);
     if (expected.code !== undefined) assert.equal(error.code, expected.code);
     if (expected.message !== undefined) check(error.message, this.#filled(expected.message), "message");
+    for (const field of ["stdout", "stderr"] as const) {
+      if (expected[field] !== undefined) check((error as SandboxTimeout)[field], this.#filled(expected[field]), field);
+    }
+    if (expected.text !== undefined) check(String(error), this.#filled(expected.text), "text");
     if (error.statusCode !== undefined) {
       assert.ok(error.requestId, "an error of the server names its request");
       assert.ok(error.code, "an error of the server has a code");
@@ -159,11 +166,15 @@ class Run {
     }
     if (typeof value !== "string") return value;
     const whole = /^\$([A-Za-z_][\w.-]*)$/.exec(value);
-    if (whole?.[1] !== undefined) return this.#look(whole[1]);
+    // Only what a step named: the shell has variables too.
+    if (whole?.[1] !== undefined && this.#isNamed(whole[1])) return this.#look(whole[1]);
     return value.replace(/\$\{([^}]+)\}/g, (text, path: string) => {
-      // Only what a step named: the shell has variables too.
-      return this.#named.has(path.split(".")[0] ?? "") ? String(this.#look(path)) : text;
+      return this.#isNamed(path) ? String(this.#look(path)) : text;
     });
+  }
+
+  #isNamed(path: string): boolean {
+    return this.#named.has(path.split(".")[0] ?? "");
   }
 
   #look(path: string): unknown {
@@ -194,7 +205,7 @@ class Run {
   readonly #verbs: Record<string, (step: Step, given: Json) => Promise<Outcome>> = {
     create: async (_, given) => {
       const template = given["template"] ?? (given["from_snapshot"] === undefined ? this.#template : undefined);
-      const { metadata, env, network, persistent, volumes } = given;
+      const { metadata, env, network, persistent, volumes, name, cpu } = given;
       return this.#kept(
         await this.#client.sandboxes.create({
           template,
@@ -202,9 +213,15 @@ class Run {
           env,
           network,
           persistent,
+          name,
+          cpu,
+          memoryMb: given["memory_mb"],
+          diskGb: given["disk_gb"],
           ttlSeconds: given["ttl_seconds"],
           fromSnapshot: given["from_snapshot"],
-          volumes: volumes?.map((one: Json) => ({ name: one["name"], readOnly: one["read_only"] })),
+          volumes: volumes?.map((one: Json | string) =>
+            typeof one === "string" ? one : { name: one["name"], readOnly: one["read_only"], mount: one["mount"] },
+          ),
         }),
       );
     },
@@ -212,13 +229,19 @@ class Run {
       const sandbox = await this.#client.sandboxes.get(given["id"] ?? this.#box(step).id);
       return { fields: wire(sandbox.info), thing: sandbox };
     },
-    list: async () => ({ fields: { ids: (await this.#client.sandbox.list()).map(({ id }) => id) } }),
+    list: async (_, given) => ({ fields: { ids: (await this.#client.sandbox.list(filter(given))).map(({ id }) => id) } }),
+    delete_all: async (_, given) => ({ fields: wire(await this.#client.sandboxes.deleteAll(filter(given))) }),
+    tree: async (step) => {
+      const tree = await this.#box(step).tree();
+      const ids = (node: TreeNode): string[] => [node.id, ...node.children.flatMap(ids)];
+      return { fields: { ...wire(tree), ids: ids(tree.tree) } };
+    },
     delete: async (step) => {
       await this.#box(step).delete();
       return { fields: {} };
     },
-    patch: async (step, { metadata, env, network }) => {
-      const sandbox = await this.#box(step).update({ metadata, env, network });
+    patch: async (step, { metadata, env, network, name }) => {
+      const sandbox = await this.#box(step).update({ metadata, env, network, name });
       return { fields: wire(sandbox.info), thing: sandbox };
     },
     lifecycle: async (step, given) => {
@@ -237,10 +260,10 @@ class Run {
     exec: async (step, given) => {
       const { cmd, cwd, env, stdin, user, check, timeout_seconds: timeoutSeconds, stream } = given;
       const order: string[] = [];
-      const note = (name: string) => () => void (order.at(-1) === name || order.push(name));
-      const callbacks = stream === true ? { onStdout: note("stdout"), onStderr: note("stderr") } : {};
+      const callbacks = stream === true ? { onStdout: note(order, "stdout"), onStderr: note(order, "stderr") } : {};
       const options = { cwd, env, stdin, user, check, timeoutSeconds, ...callbacks };
-      return { fields: { ...ended(await this.#box(step).exec(cmd, options)), order } };
+      const result = await this.#box(step).exec(cmd, options);
+      return { fields: { ...ended(result), hint: result.hint, order } };
     },
     write: async (step, { path, text, base64, repeat }) => {
       const once = base64 === undefined ? Buffer.from(text) : Buffer.from(base64, "base64");
@@ -274,7 +297,7 @@ class Run {
       else assert.fail(`files cannot ${op}`);
       return { fields: {} };
     },
-    transfer: async (step, { files, path }) => {
+    transfer: async (step, { files, path, links: linked = {} }) => {
       const { filesystem } = this.#box(step);
       const local = await mkdtemp(join(tmpdir(), "pandastack-"));
       try {
@@ -283,20 +306,54 @@ class Run {
           await mkdir(dirname(join(up, name)), { recursive: true });
           await writeFile(join(up, name), text);
         }
+        for (const [name, target] of Object.entries(linked as Record<string, string>)) await symlink(target, join(up, name));
         const last: (TransferProgress | undefined)[] = [undefined, undefined];
         await filesystem.upload(up, path, { onProgress: (one) => (last[0] = one) });
         await filesystem.download(path, down, { onProgress: (one) => (last[1] = one) });
         const back: Record<string, string> = {};
+        const links: Record<string, string> = {};
         for (const entry of await readdir(down, { recursive: true, withFileTypes: true })) {
-          if (!entry.isFile()) continue;
           const file = join(entry.parentPath ?? entry.path, entry.name);
+          if (entry.isSymbolicLink()) links[relative(down, file)] = await readlink(file);
+          if (!entry.isFile()) continue;
           back[relative(down, file)] = await readFile(file, "utf8");
         }
         const progress = last.every((one) => one !== undefined && one.bytes === one.totalBytes && one.files === one.totalFiles);
-        return { fields: { files: back, progress } };
+        return { fields: { files: back, links, progress } };
       } finally {
         await rm(local, { recursive: true });
       }
+    },
+    link: async (step, { op, path, text, expires_in_seconds: expiresInSeconds }) => {
+      const { files } = this.#box(step);
+      const url = await (op === "download" ? files.downloadUrl : files.uploadUrl).call(files, path, { expiresInSeconds });
+      const answer = await fetch(url, op === "download" ? {} : { method: "PUT", body: text });
+      return { fields: { url, status: answer.status, text: await answer.text() } };
+    },
+    watch: async (step, { path, recursive, cmd, until }) => {
+      const watcher = this.#box(step).files.watch(path, { recursive });
+      const changes: string[] = [];
+      const moved: Record<string, string | undefined> = {};
+      await watcher.ready;
+      await this.#box(step).exec(cmd);
+      for await (const change of watcher) {
+        changes.push(`${change.kind} ${change.path}`);
+        if (change.kind === "moved") moved[change.path] = change.to;
+        if (changes.at(-1) === until) break;
+      }
+      return { fields: { changes, moved } };
+    },
+    tunnel: async (step, { port, send }) => {
+      let failure: unknown;
+      await using forward = await this.#box(step).portForward(port, { onError: (error) => (failure = error) });
+      const local = connect({ port: forward.localPort, host: forward.host, allowHalfOpen: true });
+      local.on("error", (error) => (failure ??= error));
+      local.end(send);
+      const pieces: Buffer[] = [];
+      local.on("data", (piece: Buffer) => pieces.push(piece));
+      await new Promise((resolve) => local.once("close", resolve));
+      assert.ok(pieces.length > 0, `no answer: ${String(failure)}`);
+      return { fields: { text: Buffer.concat(pieces).toString("utf8") } };
     },
     terminal: async (step, { rows, cols, input }) => {
       await using terminal = await this.#box(step).terminal({ rows, cols });
@@ -330,13 +387,17 @@ class Run {
       this.#cleanup.push(() => context.close());
       return { fields: { id: context.id, language: context.language }, thing: context };
     },
-    run: async (step, { code, language, timeout_seconds: timeoutSeconds }) => {
+    run: async (step, { code, language, once, stream, timeout_seconds: timeoutSeconds }) => {
       const on = this.#named.get(step.on ?? "")?.thing;
-      const limit = timeoutSeconds === undefined ? {} : { timeoutSeconds };
-      if (on instanceof Sandbox) return { fields: ended(await on.runCode(code, language, limit)) };
-      const cell = await this.#thing(step, CodeContext).runCode(code, limit);
+      const order: string[] = [];
+      const notes = { onStdout: note(order, "stdout"), onStderr: note(order, "stderr"), onResult: note(order, "result") };
+      const options = { timeoutSeconds, ...(stream === true ? notes : {}) };
+      const cell =
+        on instanceof Sandbox
+          ? await on.runCode(code, { ...options, language, once })
+          : await this.#thing(step, CodeContext).runCode(code, options);
       const { stdout, stderr, exitCode, error, text, results } = cell;
-      return { fields: { stdout, stderr, exit_code: exitCode, error, text, results: results.map(({ data }) => data) } };
+      return { fields: { stdout, stderr, exit_code: exitCode, error, text, results: results.map(({ data }) => data), order } };
     },
     snapshot: async (step) => {
       const snapshot = await this.#box(step).snapshot();
@@ -394,9 +455,10 @@ class Run {
       await tokens.revoke(prefix);
       return { fields: {} };
     },
-    show: async (step, { what, api_key: apiKey, port, label }) => {
+    show: async (step, { what, api_key: apiKey, port, label, network }) => {
       const client = apiKey === undefined ? this.#client : new PandaStack({ ...CONFIG, apiKey });
       if (what === "me") return { fields: wire(await client.me()) };
+      if (what === "set_network_default") return { fields: wire(await client.setNetworkDefault(network)) };
       if (what === "templates") return { fields: { names: (await client.templates.list()).map(({ name }) => name) } };
       if (what === "audit") return { fields: { paths: (await client.audit()).map(({ path }) => path) } };
       const sandbox = this.#box(step);
@@ -418,6 +480,21 @@ class Run {
       return { fields: { text: lines.join("\n") } };
     },
   };
+}
+
+/** Takes note of which callback was called, each once per run of equal ones. */
+function note(order: string[], name: string): () => void {
+  return () => void (order.at(-1) === name || order.push(name));
+}
+
+/** A filter from a step's arguments, in which `null` stands for any value. */
+function filter({ status, template, name, metadata, parent, root }: Json): SandboxFilter {
+  const given = { status, template, name, metadata: metadata && anyValue(metadata), parent, root };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+}
+
+function anyValue(metadata: Record<string, string | null>): Record<string, string | true> {
+  return Object.fromEntries(Object.entries(metadata).map(([key, value]) => [key, value ?? true]));
 }
 
 function ended({ stdout, stderr, exitCode }: ExecResult): Json {
@@ -484,7 +561,7 @@ for (const one of table.cases) {
     try {
       for (const [index, step] of one.steps.entries()) {
         await run.step(step).catch((error: unknown) => {
-          throw new Error(`step ${index}: ${JSON.stringify(step).slice(0, 300)}`, { cause: error });
+          throw new Error(`step ${index}: ${JSON.stringify(step).slice(0, 300)}: ${String(error)}`, { cause: error });
         });
       }
     } finally {

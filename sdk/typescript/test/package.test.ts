@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -37,7 +37,7 @@ const EXPORTED_TYPES = [
 
 /** Methods that its clients had. */
 const METHODS: Record<string, string> = {
-  sandboxes: "create list get delete",
+  sandboxes: "create list get delete deleteAll",
   templates: "list get build register buildFromDockerfile delete builds buildStatus buildLogs waitForBuild",
   tokens: "list create revoke",
   functions: "create deploy list get update delete getCode invoke trigger recordRun runs listRuns deployBundle metrics",
@@ -52,9 +52,9 @@ const METHODS: Record<string, string> = {
 };
 
 const SANDBOX =
-  "exec execStream runCode createCodeContext logs kill pause resume snapshot fork forkTree promote explore hibernate wake setTtl " +
+  "exec execStream runCode createCodeContext tree update patch portForward logs kill pause resume snapshot fork forkTree promote explore hibernate wake setTtl " +
   "setPersistent lifecycle previewUrl previewUrls";
-const FILESYSTEM = "read write upload download list stat exists walk";
+const FILESYSTEM = "read write upload download list stat exists walk watch downloadUrl uploadUrl";
 
 test("the wire types are those of docs/openapi.json", async () => {
   await run(process.execPath, [join(ROOT, "scripts/generate.mjs"), "--check"]);
@@ -69,7 +69,7 @@ test("everything that release 0.9 had is there", async () => {
     for (const name of names.split(" ")) assert.equal(typeof (thing as never)[name], "function", name);
   };
   for (const [member, names] of Object.entries(METHODS)) has((client as never)[member], names);
-  has(client, "me request");
+  has(client, "me setNetworkDefault request");
   has(sdk.Sandbox, "create list get fromInfo");
   for (const info of [{ id: "box", memory_mb: 512 }, { id: "box", memoryMb: 512 }]) {
     const kept = sdk.Sandbox.fromInfo(info, client);
@@ -139,6 +139,29 @@ test("what it packs installs in an empty place, runs both ways and has types for
     await writeFile(join(place, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["esm.mts", "cjs.cts"] }));
     const tsc = createRequire(import.meta.url).resolve("typescript/bin/tsc");
     await run(process.execPath, [tsc, "-p", place]).catch((error: { stdout?: string }) => assert.fail(error.stdout));
+  } finally {
+    await rm(place, { recursive: true });
+  }
+});
+
+test("an install from the sources alone builds what is imported", async () => {
+  const place = await mkdtemp(join(tmpdir(), "pandastack-tree-"));
+  try {
+    const clone = join(place, "clone/sdk/typescript");
+    await mkdir(clone, { recursive: true });
+    await cp(join(ROOT, "../../LICENSE"), join(place, "clone/LICENSE"));
+    for (const name of ["package.json", "package-lock.json", "tsconfig.json", "tsconfig.cjs.json", "scripts", "src"]) {
+      await cp(join(ROOT, name), join(clone, name), { recursive: true });
+    }
+    // The compiler is there already: without a network it could not be installed.
+    await symlink(join(ROOT, "node_modules"), join(clone, "node_modules"));
+    const project = join(place, "project");
+    await mkdir(project);
+    await writeFile(join(project, "package.json"), '{"private": true}');
+    await run("npm", ["install", "--offline", "--no-audit", "--no-fund", "--silent", "../clone/sdk/typescript"], { cwd: project });
+    const program = 'import("@pandastack/sdk").then((sdk) => console.log(typeof sdk.PandaStack, typeof require("@pandastack/sdk").PandaStack))';
+    const { stdout } = await run(process.execPath, ["-e", program], { cwd: project });
+    assert.equal(stdout, "function function\n");
   } finally {
     await rm(place, { recursive: true });
   }
@@ -227,7 +250,8 @@ test("what the README says runs", { skip: process.env["PANDASTACK_API"] ? false 
       const file = join(place, `${index}.mjs`);
       await writeFile(file, outputText);
       const { stdout } = await run(process.execPath, [file], { timeout: 300_000 });
-      const said = index === 0 ? ["42"] : ["hello", "137", "40 120", "7", "ZeroDivisionError", "echo 9", "200", "/v1/p/"];
+      const parts = ["hello", "SandboxTimeout begun", "137", "40 120", "7", "look", "42 1 0", "ZeroDivisionError", "'another x'", "echo 9", "/v1/p/", "kept"];
+      const said = index === 0 ? ["42"] : parts;
       for (const text of said) assert.ok(stdout.includes(text), `${text} is not in ${stdout}`);
     }
   } finally {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, stat, symlink, writeFile } from "node:fs/promises";
 import type { ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -75,7 +75,7 @@ test("awaiting a stream gives its exit code, exec with callbacks the whole resul
       const result = await sandbox.exec(["echo", "a b", "it's"], { onStdout: (chunk) => seen.push(chunk), cwd: "/tmp" });
       assert.deepEqual([result.stdout, result.stderr, result.exitCode, result.exit_code], ["out", "err", 3, 3]);
       assert.deepEqual(seen, ["out"]);
-      assert.deepEqual(JSON.parse(String(arrived.at(-1)?.body)), { cmd: "echo 'a b' 'it'\\''s'", cwd: "/tmp" });
+      assert.deepEqual(JSON.parse(String(arrived.at(-1)?.body)), { cmd: ["echo", "a b", "it's"], cwd: "/tmp" });
       await assert.rejects(sandbox.exec("x", { check: true, onStdout: () => undefined }), (error: unknown) => {
         assert.ok(error instanceof CommandError);
         assert.deepEqual([error.exitCode, error.stdout, error.stderr], [3, "out", "err"]);
@@ -98,6 +98,9 @@ test("a stream that ends early is an interruption, one that says timeout a timeo
       await assert.rejects(sandbox.execStream("x"), ExecInterrupted);
       text = event("error", { error: "command timeout after 1 s" });
       await assert.rejects(sandbox.execStream("x"), SandboxTimeout);
+      text = event("stdout", { chunk: "whole" }) + event("error", { error: "late", code: "timeout", partial: { stdout: "who" } });
+      await assert.rejects(sandbox.exec("x", { onStdout: () => undefined }), { name: "SandboxTimeout", stdout: "whole" });
+      await assert.rejects(sandbox.execStream("x"), { name: "SandboxTimeout", stdout: "whole", code: "timeout" });
       text = event("error", { error: "the machine ended" });
       await assert.rejects(sandbox.execStream("x"), { name: "ExecInterrupted", message: "the machine ended" });
       text = "event: exit\ndata: {\"exit_code\": 0}";
@@ -227,10 +230,11 @@ test("files are bytes, text when asked for as such, and streams both ways", asyn
   );
 });
 
-test("directories go up and come back, links stay behind", async () => {
+test("directories go up and come back, links as links unless they lead out", async () => {
   const stored = new Map<string, Buffer>();
   const modes = new Map<string, string>();
   const directories = new Set<string>();
+  let links: Record<string, string> = {};
   const entry = (path: string) => {
     const body = stored.get(path);
     return {
@@ -251,7 +255,12 @@ test("directories go up and come back, links stay behind", async () => {
         return json(response, 200, { path: name, bytes: body.length });
       }
       if (method === "POST") {
-        const change = JSON.parse(String(body)) as { path: string; mode: string };
+        const change = JSON.parse(String(body)) as { path: string; mode: string; cmd: string[] };
+        if (path.endsWith("/exec")) {
+          assert.deepEqual([change.cmd[0], change.cmd[1], change.cmd[3]], ["sh", "-c", "sh"]);
+          for (let at = 4; at < change.cmd.length; at += 2) links[change.cmd[at] ?? ""] = change.cmd[at + 1] ?? "";
+          return json(response, 200, { stdout: "", stderr: "", exit_code: 0, duration_ms: 1, process_id: 1, truncated: false });
+        }
         if (path.endsWith("/mkdir")) directories.add(change.path);
         else modes.set(change.path, change.mode);
         return response.writeHead(204).end();
@@ -259,8 +268,9 @@ test("directories go up and come back, links stay behind", async () => {
       if (path.endsWith("/stat")) return json(response, 200, entry(name));
       if (path.endsWith("/dir")) {
         const children = [...directories, ...stored.keys()].filter((one) => one.slice(0, one.lastIndexOf("/")) === name);
-        const link = { name: "link", path: `${name}/link`, is_dir: true, size: 0, mode: "lrwxrwxrwx", mtime: 1, link_target: "/" };
-        return json(response, 200, { path: name, entries: [...children.map(entry), link], truncated: false });
+        const linked = Object.entries(links).filter(([one]) => one.slice(0, one.lastIndexOf("/")) === name);
+        const shown = linked.map(([one, target]) => ({ ...entry(one), mode: "lrwxrwxrwx", link_target: target }));
+        return json(response, 200, { path: name, entries: [...children.map(entry), ...shown], truncated: false });
       }
       response.end(stored.get(name));
     }),
@@ -273,20 +283,34 @@ test("directories go up and come back, links stay behind", async () => {
         await writeFile(join(local, "up", "sub", "large"), Buffer.alloc(1_000_000, 7));
         await writeFile(join(local, "up", "sub", "run.sh"), "#!/bin/sh\n");
         await chmod(join(local, "up", "sub", "run.sh"), 0o755);
-        await symlink("/etc/passwd", join(local, "up", "link"));
+        await symlink("/etc/passwd", join(local, "up", "absolute"));
+        await symlink("../a.txt", join(local, "up", "sub", "inside"));
         const seen: TransferProgress[] = [];
         const up = await filesystem.upload(join(local, "up"), "/tree", { onProgress: (one) => seen.push(one) });
-        assert.deepEqual([up.files, up.bytes, up.skipped], [3, 1_000_013, [join(local, "up", "link")]]);
+        assert.deepEqual([up.files, up.bytes, up.links, up.skipped], [3, 1_000_013, 2, []]);
+        assert.deepEqual(links, { "/tree/absolute": "/etc/passwd", "/tree/sub/inside": "../a.txt" });
         assert.deepEqual([seen.at(-1)?.bytes, seen.at(-1)?.totalBytes, seen.at(-1)?.files], [1_000_013, 1_000_013, 3]);
         assert.deepEqual([...stored.keys()].sort(), ["/tree/a.txt", "/tree/sub/large", "/tree/sub/run.sh"]);
         assert.deepEqual([...modes.keys()], ["/tree/sub/run.sh"]);
 
+        links = { ...links, "/tree/sub/out": "../../x", "/tree/sub/twisted": "up/../x", "/tree/again": "sub/./run.sh" };
         const down = await filesystem.download("/tree", join(local, "down"));
-        assert.deepEqual([down.files, down.bytes, down.skipped.length], [3, 1_000_013, 3]);
+        assert.deepEqual([down.files, down.bytes, down.links], [3, 1_000_013, 2]);
+        assert.deepEqual([...down.skipped].sort(), ["/tree/absolute", "/tree/sub/out", "/tree/sub/twisted"]);
+        assert.equal(await readlink(join(local, "down", "sub", "inside")), "../a.txt");
+        assert.equal(await readlink(join(local, "down", "again")), "sub/./run.sh");
         assert.equal(await readFile(join(local, "down", "a.txt"), "utf8"), "one");
         assert.ok((await readFile(join(local, "down", "sub", "large"))).equals(Buffer.alloc(1_000_000, 7)));
         assert.equal((await stat(join(local, "down", "sub", "run.sh"))).mode & 0o111, 0o111);
-        assert.deepEqual((await readdir(join(local, "down", "sub"))).sort(), ["empty", "large", "run.sh"]);
+        assert.deepEqual((await readdir(join(local, "down", "sub"))).sort(), ["empty", "inside", "large", "run.sh"]);
+
+        // A link from an earlier download, where the guest has a directory now: nothing goes through it.
+        await rm(join(local, "down", "sub"), { recursive: true });
+        await mkdir(join(local, "elsewhere"));
+        await symlink(join(local, "elsewhere"), join(local, "down", "sub"));
+        await filesystem.download("/tree", join(local, "down"));
+        assert.deepEqual(await readdir(join(local, "elsewhere")), []);
+        assert.ok((await lstat(join(local, "down", "sub"))).isDirectory());
       } finally {
         await rm(local, { recursive: true });
       }
