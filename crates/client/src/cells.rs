@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use contract::interpreter::CellAnswer;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 
@@ -30,9 +29,21 @@ pub struct Cell {
 /// What a cell did, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellRun {
-    /// What it did.
-    #[serde(flatten)]
-    pub answer: CellAnswer,
+    /// What it wrote.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+    /// 0, or 1 when it raised.
+    pub exit: i32,
+    /// The same.
+    pub exit_code: i32,
+    /// The traceback when it raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What it showed: one object of MIME types per result.
+    pub results: Vec<BTreeMap<String, String>>,
+    /// How long it took.
+    pub duration_ms: u64,
     /// The context it ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,

@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(progress_of(&refusal), None);
         refusal.progress = Some(progress("1"));
         assert_eq!(progress_of(&refusal), Some(&progress("1")));
-        let (minutes, start) = (|count| Duration::from_secs(60 * count), Instant::now());
+        let (minutes, start) = (|count: u64| Duration::from_secs(60 * count), Instant::now());
         let (mut preparing, wait) = (Preparing::default(), Some(Duration::from_secs(2)));
         let mut check = |at: &str, after: Duration, expected| {
             let found = preparing.delay(&refusal, &progress(at), minutes(10), start + after);

@@ -9,6 +9,9 @@ const EXPECTED: &str = "expected a time such as 90, 90s, 10m, 1h30m or 7d (witho
 /// Seconds; may be negative, and may have a fraction.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let wrong = || EXPECTED.to_owned();
+    if text.is_empty() {
+        return Err(wrong());
+    }
     if let Ok(seconds) = text.parse::<f64>() {
         return if seconds.is_finite() { Ok(seconds) } else { Err(wrong()) };
     }

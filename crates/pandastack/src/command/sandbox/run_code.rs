@@ -109,7 +109,7 @@ async fn perform(
     if format == Format::Json {
         let run: CellRun = api.run_cell(id, context, cell).await?;
         output::result(format, &run, String::new)?;
-        return Ok(ended(run.answer.exit_code));
+        return Ok(ended(run.exit_code));
     }
     let mut signals = Signals::watch()?;
     let mut output = api.follow_cell(id, context, cell).await?;

@@ -53,6 +53,12 @@ impl SshFiles {
         Ok(format!("{} pandastack", public.join(" ")))
     }
 
+    /// Whether host keys of a sandbox were noted.
+    pub(super) fn knows(&self, alias: &str) -> anyhow::Result<bool> {
+        let known = read(&self.known_hosts())?;
+        Ok(known.lines().any(|line| line.split_whitespace().next() == Some(alias)))
+    }
+
     /// Notes the host keys of a sandbox in place of earlier ones.
     pub(super) fn know(&self, alias: &str, keys: &[String]) -> anyhow::Result<()> {
         let _alone = self.lock()?;

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
-use client::Api;
+use client::{Api, TunnelInput, TunnelOutput};
 
 use super::relay;
 use super::ssh_config::alias;
@@ -75,9 +75,25 @@ exit 0
 pub(super) async fn run(api: &Api, id: &str) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::watch()?;
     let files = SshFiles::open()?;
-    let public_key = tokio::task::block_in_place(|| files.public_key())?;
     let id = api.sandbox(id).await?.id;
-    let done = guest_command::run(api, &id, PREPARE, &[public_key]).await?;
+    let tunnel = match tokio::task::block_in_place(|| files.knows(&alias(&id)))? {
+        // It was made ready before; what it takes is only done again when its server is gone.
+        true => match api.tunnel(&id, PORT).await {
+            Err(error) if error.is_nothing_listening() => prepared(api, &id, &files).await?,
+            tunnel => tunnel?,
+        },
+        false => prepared(api, &id, &files).await?,
+    };
+    tokio::select! {
+        relayed = relay::standard(tunnel, read_stdin()) => relayed.map(|()| ExitCode::SUCCESS),
+        told = signals.next() => Ok(ExitCode::from(told.exit_code())),
+    }
+}
+
+/// Makes a sandbox ready, and connects to its server.
+async fn prepared(api: &Api, id: &str, files: &SshFiles) -> anyhow::Result<(TunnelInput, TunnelOutput)> {
+    let public_key = tokio::task::block_in_place(|| files.public_key())?;
+    let done = guest_command::run(api, id, PREPARE, &[public_key]).await?;
     if done.code == NO_SERVER {
         bail!("the sandbox has no SSH server (/usr/sbin/sshd){}", where_there_is_one(api).await);
     }
@@ -85,13 +101,8 @@ pub(super) async fn run(api: &Api, id: &str) -> anyhow::Result<ExitCode> {
     ensure!(done.code == 0, "the SSH server of the sandbox could not be started: {}", said.trim());
     let keys = host_keys(&String::from_utf8_lossy(&done.stdout));
     ensure!(!keys.is_empty(), "the SSH server of the sandbox has no host key in /etc/ssh");
-    tokio::task::block_in_place(|| files.know(&alias(&id), &keys))?;
-
-    let tunnel = api.tunnel(&id, PORT).await?;
-    tokio::select! {
-        relayed = relay::standard(tunnel, read_stdin()) => relayed.map(|()| ExitCode::SUCCESS),
-        told = signals.next() => Ok(ExitCode::from(told.exit_code())),
-    }
+    tokio::task::block_in_place(|| files.know(&alias(id), &keys))?;
+    Ok(api.tunnel(id, PORT).await?)
 }
 
 /// Names templates that have an SSH server, as the end of a sentence.
