@@ -34,10 +34,15 @@ pub enum Waiting<'a> {
         template: Option<&'a str>,
         /// How far that is.
         progress: &'a Progress,
+        /// Since when it is waited for.
+        since: Instant,
     },
     /// There is nothing to wait for any more. Comes once after any of the others.
     Over,
 }
+
+/// How often it is told that something is waited for, and how far that is.
+const TICK: Duration = Duration::from_secs(1);
 
 /// How a server is reached.
 #[derive(Clone)]
@@ -146,41 +151,67 @@ impl Api {
         body: &impl Serialize,
         told: &mut bool,
     ) -> Result<T, ClientError> {
-        let mut given_up = self.given_up.subscribe();
+        let (mut given_up, since) = (self.given_up.subscribe(), Instant::now());
         let (mut attempt, mut full_for, mut preparing) = (0, Duration::ZERO, Preparing::default());
+        let mut known: Option<Progress> = None;
         loop {
-            let error = match self.post(path, body).await {
+            // The server holds a request for a while before it refuses.
+            let mut asked = std::pin::pin!(self.post(path, body));
+            let answer = loop {
+                tokio::select! {
+                    answer = &mut asked => break answer,
+                    () = tokio::time::sleep(TICK), if !*given_up.borrow() => {
+                        known = self.progress_of_template(template).await.or(known);
+                        if let Some(progress) = &known {
+                            *told = true;
+                            (self.waiting)(&Waiting::Preparing { template, progress, since });
+                        }
+                    }
+                }
+            };
+            let error = match answer {
                 Err(ClientError::Refused(refusal)) => refusal,
                 other => return other,
             };
             let delay = match progress_of(&error) {
                 Some(progress) => {
-                    let delay = preparing.delay(&error, progress, self.stuck_timeout, Instant::now());
-                    if delay.is_some() && !*given_up.borrow() {
-                        (self.waiting)(&Waiting::Preparing { template, progress });
-                    }
-                    delay
+                    known = Some(progress.clone());
+                    preparing.delay(&error, progress, self.stuck_timeout, Instant::now())
                 }
                 None => {
+                    known = None;
                     let remaining = self.create_patience.saturating_sub(full_for);
-                    let delay = retry::delay(&error, attempt, remaining, luck());
-                    if let Some(delay) = delay.filter(|_| !*given_up.borrow()) {
-                        (self.waiting)(&Waiting::NoRoom { message: &error.message, delay });
-                        full_for += delay;
-                    }
                     attempt += 1;
-                    delay
+                    retry::delay(&error, attempt - 1, remaining, luck())
                 }
             };
             let Some(delay) = delay.filter(|_| !*given_up.borrow()) else {
                 return Err(ClientError::Refused(error));
             };
             *told = true;
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                Ok(_) = given_up.wait_for(|given_up| *given_up) => return Err(ClientError::Refused(error)),
+            if known.is_none() {
+                (self.waiting)(&Waiting::NoRoom { message: &error.message, delay });
+                full_for += delay;
+            }
+            let until = tokio::time::Instant::now() + delay;
+            while tokio::time::Instant::now() < until {
+                if let Some(progress) = &known {
+                    (self.waiting)(&Waiting::Preparing { template, progress, since });
+                }
+                tokio::select! {
+                    () = tokio::time::sleep_until(until.min(tokio::time::Instant::now() + TICK)) => {}
+                    Ok(_) = given_up.wait_for(|given_up| *given_up) => {
+                        return Err(ClientError::Refused(error));
+                    }
+                }
             }
         }
+    }
+
+    /// How far a template is that is being prepared at this moment.
+    async fn progress_of_template(&self, name: Option<&str>) -> Option<Progress> {
+        let template = tokio::time::timeout(TICK, self.template(name?)).await.ok()?.ok()?;
+        template.progress_detail.filter(|_| template.status == "preparing")
     }
 
     /// Follows events.

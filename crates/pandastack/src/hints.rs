@@ -38,7 +38,7 @@ const BACKGROUND: &str =
 const COLD: &str = "its files are kept; start it from its disk: pandastack sandbox wake --cold ID";
 
 /// Words of requests, and the options that stand for them here. Longer ones come first.
-const WORDS: [(&str, &str); 17] = [
+const WORDS: [(&str, &str); 16] = [
     ("POST /v1/sandboxes/{id}/processes", "pandastack sandbox process start"),
     (
         "create it with network \"all\", or open the network of this one",
@@ -54,7 +54,6 @@ const WORDS: [(&str, &str); 17] = [
     ("memory_mb", "--memory"),
     ("disk_gb", "--disk"),
     ("from_snapshot", "--from-snapshot"),
-    ("read_only", ":ro"),
     ("cleanup_siblings", "--cleanup-siblings"),
     ("\"persistent\"", "--persistent"),
     ("leave cpu and", "leave --cpu and"),

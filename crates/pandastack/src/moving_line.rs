@@ -20,12 +20,17 @@ pub(crate) struct MovingLine {
 }
 
 impl MovingLine {
-    /// One that begins now, with nothing shown yet.
+    /// One about what begins now, with nothing shown yet.
     pub(crate) fn new(label: impl Into<String>) -> Self {
+        Self::since(label, Instant::now())
+    }
+
+    /// One about what began earlier.
+    pub(crate) fn since(label: impl Into<String>, begun: Instant) -> Self {
         Self {
             label: label.into(),
             is_terminal: io::stderr().is_terminal(),
-            begun: Instant::now(),
+            begun,
             told: None,
             is_drawn: false,
         }

@@ -22,8 +22,9 @@ impl Teller {
     pub(crate) fn tell(&self, waiting: &Waiting<'_>) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting {
-            Waiting::Preparing { template, progress } => {
-                let label = || MovingLine::new(format!("preparing {}", template.unwrap_or("the template")));
+            Waiting::Preparing { template, progress, since } => {
+                let what = template.unwrap_or("the template");
+                let label = || MovingLine::since(format!("preparing {what}"), *since);
                 line.get_or_insert_with(label).step(&progress.step);
             }
             Waiting::NoRoom { message, delay } => {

@@ -116,7 +116,10 @@ async fn create(api: &Api, request: &CreateSandbox, signals: &mut Signals) -> an
             }
             // Pressed once more, it is left as it is.
             signal = signals.next() => match told.replace(signal) {
-                None => api.stop_waiting(),
+                None => {
+                    api.stop_waiting();
+                    say("stopping; press Ctrl-C once more to leave at once");
+                }
                 Some(_) => bail!("left while a sandbox was being made; it goes by itself after {TTL_SECONDS} idle seconds"),
             },
         }
