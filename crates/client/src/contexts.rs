@@ -1,6 +1,6 @@
 //! Code: once, or in a context that keeps its state.
 
-use contract::interpreter::{CellAnswer, Context, CreateContext, RunCell, RunOnce, RunOnceAnswer};
+use contract::interpreter::{Context, CreateContext, RunOnce, RunOnceAnswer};
 
 use crate::address::encoded;
 use crate::api::Api;
@@ -27,11 +27,6 @@ impl Api {
     /// Makes a context.
     pub async fn create_context(&self, id: &str, request: &CreateContext) -> Result<Context, ClientError> {
         self.post(&format!("{}/sessions", at(id)), request).await
-    }
-
-    /// Runs a cell in a context.
-    pub async fn run_cell(&self, id: &str, context: &str, cell: &RunCell) -> Result<CellAnswer, ClientError> {
-        self.post(&format!("{}/sessions/{}/run", at(id), encoded(context)), cell).await
     }
 
     /// Ends a context.

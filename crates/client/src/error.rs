@@ -92,6 +92,11 @@ impl ClientError {
     pub(crate) fn said(message: &str, hint: Option<&str>) -> Self {
         Self::Refused(Box::new(Refusal::said(message, hint)))
     }
+
+    /// What was said within a stream, with its code.
+    pub(crate) fn said_with_code(message: &str, code: &str, hint: Option<&str>) -> Self {
+        Self::Refused(Box::new(Refusal { code: code.to_owned(), ..Refusal::said(message, hint) }))
+    }
 }
 
 impl Refusal {

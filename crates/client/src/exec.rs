@@ -51,8 +51,13 @@ pub enum ExecEvent {
     Taken,
     /// It takes no more input.
     Deaf,
-    /// It ended; 128 + n when signal n ended it.
-    Exited(i32),
+    /// It ended.
+    Exited {
+        /// Its exit code; 128 + n when signal n ended it.
+        code: i32,
+        /// What may help, where the server knows why it failed.
+        hint: Option<String>,
+    },
 }
 
 /// Where a command is steered.
@@ -150,7 +155,7 @@ impl ExecOutput {
                 return Err(ClientError::Refused(Box::new(told)));
             }
             if let Some(code) = said.exit {
-                return Ok(ExecEvent::Exited(code));
+                return Ok(ExecEvent::Exited { code, hint: said.hint });
             }
             if let Some(taken) = said.taken {
                 return Ok(if taken == 0 { ExecEvent::Deaf } else { ExecEvent::Taken });

@@ -3,6 +3,7 @@
 use contract::file::{DirectoryListing, FileChange, FileEntry, FileWritten};
 use hyper::Method;
 use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
 
 use crate::address::encoded;
 use crate::api::Api;
@@ -19,6 +20,29 @@ pub struct Download {
     body: Incoming,
     /// Its size, where that is known.
     pub size: Option<u64>,
+}
+
+/// What a link to a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkFor {
+    /// Reading it.
+    Read,
+    /// Writing it.
+    Write,
+}
+
+/// A link to a file that works without a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLink {
+    /// It.
+    pub url: String,
+    /// `GET` or `PUT`.
+    pub method: String,
+    /// The file.
+    pub path: String,
+    /// When it stops working (RFC 3339).
+    pub expires_at: String,
 }
 
 impl Download {
@@ -95,6 +119,25 @@ impl Api {
     /// Changes who may do what with a file; `mode` is octal.
     pub async fn set_mode(&self, id: &str, path: &str, mode: &str) -> Result<(), ClientError> {
         self.change_file(id, "/chmod", path, None, Some(mode)).await
+    }
+
+    /// Makes a link to a file that works without a key.
+    pub async fn link_file(
+        &self,
+        id: &str,
+        path: &str,
+        operation: LinkFor,
+        expires_in_seconds: Option<i64>,
+    ) -> Result<FileLink, ClientError> {
+        /// What is asked for.
+        #[derive(Serialize)]
+        struct Wanted<'a> {
+            path: &'a str,
+            operation: LinkFor,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            expires_in_seconds: Option<i64>,
+        }
+        self.post(&at(id, "/sign"), &Wanted { path, operation, expires_in_seconds }).await
     }
 
     async fn change_file(

@@ -1,7 +1,7 @@
 //! Who is calling, and with which keys; which server answers.
 
 use contract::event::Audit;
-use contract::identity::{CreateToken, CreatedToken, Me, Token};
+use contract::identity::{CreateToken, CreatedToken, Me, PatchMe, Token};
 use contract::operation::Version;
 
 use crate::address::encoded;
@@ -15,6 +15,11 @@ impl Api {
     /// When the server refuses or cannot be reached; so for all calls of this file.
     pub async fn me(&self) -> Result<Me, ClientError> {
         self.get("/v1/me").await
+    }
+
+    /// Changes the workspace.
+    pub async fn patch_me(&self, change: &PatchMe) -> Result<Me, ClientError> {
+        self.patch("/v1/me", change).await
     }
 
     /// Which program answers.

@@ -1,7 +1,7 @@
 //! Sandboxes: made, looked at, changed, put to sleep, forked, deleted.
 
 use contract::event::Events as SandboxEvents;
-use contract::lifecycle::{Lifecycle, PatchLifecycle, StatusAnswer};
+use contract::lifecycle::{Lifecycle, PatchLifecycle, StartRequest, StatusAnswer};
 use contract::port::{AddPort, CreatePreview, Port, Preview};
 use contract::sandbox::{CreateSandbox, DeletedSandboxes, PatchSandbox, Sandbox, SandboxFilter};
 use contract::snapshot::{ForkAnswer, ForkRequest, PromoteAnswer, PromoteRequest, Snapshot};
@@ -25,7 +25,7 @@ impl Api {
     /// # Errors
     /// When the server refuses or cannot be reached; so for all calls of this file.
     pub async fn create_sandbox(&self, request: &CreateSandbox) -> Result<Sandbox, ClientError> {
-        self.make("/v1/sandboxes", request).await
+        self.make("/v1/sandboxes", request.template.as_deref(), request).await
     }
 
     /// All sandboxes, newest first.
@@ -88,6 +88,11 @@ impl Api {
         self.post(&format!("{}/wake", at(id)), &empty()).await
     }
 
+    /// Boots it from its disk: what was in its memory is lost.
+    pub async fn start_cold(&self, id: &str) -> Result<StatusAnswer, ClientError> {
+        self.post(&format!("{}/start", at(id)), &StartRequest { cold: Some(true) }).await
+    }
+
     /// How long it may idle.
     pub async fn lifecycle(&self, id: &str) -> Result<Lifecycle, ClientError> {
         self.get(&format!("{}/lifecycle", at(id))).await
@@ -105,12 +110,12 @@ impl Api {
 
     /// Makes children that go on from this instant of it.
     pub async fn fork(&self, id: &str, request: &ForkRequest) -> Result<ForkAnswer, ClientError> {
-        self.make(&format!("{}/fork", at(id)), request).await
+        self.make(&format!("{}/fork", at(id)), None, request).await
     }
 
     /// Makes a tree of children.
     pub async fn fork_tree(&self, id: &str, request: &ForkRequest) -> Result<ForkAnswer, ClientError> {
-        self.make(&format!("{}/fork-tree", at(id)), request).await
+        self.make(&format!("{}/fork-tree", at(id)), None, request).await
     }
 
     /// Keeps one child of a tree.

@@ -71,6 +71,11 @@ impl Sending {
         self.send(Message::Binary(bytes.into())).await
     }
 
+    /// Ends the connection.
+    pub(crate) async fn close(&mut self) -> Result<(), ClientError> {
+        self.sink.close().await.map_err(|error| self.http.broken(error))
+    }
+
     async fn send(&mut self, message: Message) -> Result<(), ClientError> {
         self.sink.send(message).await.map_err(|error| self.http.broken(error))
     }

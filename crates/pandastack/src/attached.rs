@@ -9,6 +9,8 @@ use client::{Api, Command, ExecEvent, ExecInput};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::hints;
+use crate::output::say;
 use crate::signals::{Signals, Told};
 
 /// Size of a piece of input.
@@ -24,14 +26,29 @@ const INTERRUPTS_MAX: u32 = 3;
 /// The exit code of a program whose reader has gone.
 const READER_GONE: i32 = 141;
 
-/// How a command ended, as an exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended(pub(crate) i32);
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// As an exit code.
+    pub(crate) code: i32,
+    /// What may help, where the server knows why it failed.
+    pub(crate) hint: Option<String>,
+}
 
 impl Ended {
+    /// One that the server says nothing about.
+    pub(crate) const fn with(code: i32) -> Self {
+        Self { code, hint: None }
+    }
+
+    /// By a signal for this program.
+    pub(crate) fn by(told: Told) -> Self {
+        Self::with(i32::from(told.exit_code()))
+    }
+
     /// As this program's own.
-    pub(crate) fn code(self) -> ExitCode {
-        ExitCode::from(u8::try_from(self.0).unwrap_or(255))
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(u8::try_from(self.code).unwrap_or(255))
     }
 }
 
@@ -90,6 +107,9 @@ pub(crate) async fn run(
     };
     let ended = ended?;
     written?;
+    if let (Sink::Own, Some(hint)) = (&*sink, &ended.hint) {
+        say(format!("hint: {}", hints::translated(hint)));
+    }
     Ok(ended)
 }
 
@@ -110,7 +130,7 @@ async fn attend(
             event = output.next() => match event? {
                 ExecEvent::Stdout(bytes) => {
                     if !put(sink, writer, Stream::Out, bytes).await {
-                        return Ok(Ended(READER_GONE));
+                        return Ok(Ended::with(READER_GONE));
                     }
                 }
                 ExecEvent::Stderr(bytes) => {
@@ -118,7 +138,7 @@ async fn attend(
                 }
                 ExecEvent::Taken => on_their_way -= 1,
                 ExecEvent::Deaf => pieces = None,
-                ExecEvent::Exited(code) => return Ok(Ended(code)),
+                ExecEvent::Exited { code, hint } => return Ok(Ended { code, hint }),
             },
             piece = next(&mut pieces), if on_their_way < PIECES_ON_THEIR_WAY => {
                 if pass_on(&mut input, piece).await? {
@@ -131,13 +151,13 @@ async fn attend(
                 input.signal(told.name()).await?;
                 interrupts += u32::from(told == Told::Interrupt);
                 if interrupts >= INTERRUPTS_MAX {
-                    return Ok(Ended(i32::from(told.exit_code())));
+                    return Ok(Ended::by(told));
                 }
                 if told != Told::Interrupt && deadline.is_none() {
                     deadline = Some((tokio::time::Instant::now() + LEAVE_TO_END, told));
                 }
             }
-            told = passed(deadline) => return Ok(Ended(i32::from(told.exit_code()))),
+            told = passed(deadline) => return Ok(Ended::by(told)),
         }
     }
 }

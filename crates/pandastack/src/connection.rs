@@ -10,7 +10,7 @@ use clap::Args;
 use client::{Api, ApiSettings, ServerAddress};
 
 use crate::context_file::ContextFile;
-use crate::output;
+use crate::waiting::{STUCK_TIMEOUT, Teller};
 
 /// Where the server is.
 pub(crate) const API_VARIABLE: &str = "PANDASTACK_API";
@@ -89,13 +89,13 @@ pub(crate) fn api(server: &str, key: Option<String>) -> anyhow::Result<Api> {
             seconds.with_context(|| format!("{PATIENCE_VARIABLE}=`{text}` is not a number of seconds"))?
         }
     };
+    let teller = Teller::default();
     Ok(Api::new(ApiSettings {
         server: ServerAddress::parse(server)?,
         key,
         create_patience: patience,
-        waiting: Arc::new(|waiting| {
-            output::say(format!("waiting {:.0} s: {}", waiting.delay.as_secs_f64(), waiting.message));
-        }),
+        stuck_timeout: STUCK_TIMEOUT,
+        waiting: Arc::new(move |waiting| teller.tell(waiting)),
     })?)
 }
 

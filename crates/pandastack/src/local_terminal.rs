@@ -57,6 +57,20 @@ pub(crate) fn size() -> TerminalSize {
     })
 }
 
+/// Columns of the terminal that standard error is; the usual number where it has none.
+pub(crate) fn columns() -> usize {
+    let found = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0);
+    found.map_or(80, |size| usize::from(size.ws_col))
+}
+
+/// Asks for a yes on the terminal.
+pub(crate) fn agreed(question: &str) -> anyhow::Result<bool> {
+    write!(io::stderr(), "{question} [y/N] ")?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).context("read the terminal")?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
 /// Asks for a secret: from the terminal without showing it, or one line of standard input.
 pub(crate) fn secret(question: &str) -> anyhow::Result<String> {
     let mut line = String::new();

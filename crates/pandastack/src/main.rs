@@ -1,5 +1,6 @@
 //! The `pandastack` binary: subcommands and wiring only.
 
+mod amount;
 mod attached;
 mod build_info;
 mod builds;
@@ -7,9 +8,13 @@ mod command;
 mod config;
 mod connection;
 mod context_file;
+mod duration;
 mod each;
 mod engine;
+mod guest_command;
+mod hints;
 mod local_terminal;
+mod moving_line;
 mod output;
 mod progress;
 mod quoting;
@@ -17,6 +22,7 @@ mod signals;
 mod table;
 mod traces;
 mod transfer;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -73,6 +79,9 @@ enum Command {
     /// Log in to servers, and see who one is.
     #[command(subcommand)]
     Auth(command::auth::Command),
+    /// Show who one is: which server and key are used, and what new sandboxes reach. The same as `auth status`.
+    #[command(after_help = "Example:\n  pandastack me")]
+    Me,
     /// Choose among servers.
     #[command(subcommand)]
     Context(command::context::Command),
@@ -176,6 +185,7 @@ async fn perform(connection: &Connection, command: Command, format: Format) -> a
         Command::Token(token) => command::token::run(connection, token, format).await,
         Command::Audit(audit) => command::audit::run(connection, audit, format).await,
         Command::Auth(auth) => command::auth::run(connection, auth, format).await,
+        Command::Me => command::auth::status(connection, format).await.map(|()| ExitCode::SUCCESS),
         Command::Context(context) => command::context::run(context, format),
         Command::Mcp(mcp) => command::mcp::run(connection, mcp).await,
         Command::Serve { host, serve } => command::serve::run(&settings(&host)?, *serve, None).await,

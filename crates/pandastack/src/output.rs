@@ -10,6 +10,7 @@ use telemetry::SpanLayer;
 use tracing_subscriber::prelude::*;
 
 use crate::connection::{API_VARIABLE, KEY_VARIABLE, NoKey};
+use crate::hints;
 use crate::table::{fields, table};
 
 /// How results are written.
@@ -72,9 +73,25 @@ pub(crate) fn list<T: Serialize, const N: usize>(
     result(format, &items, || table(headings, &items.iter().map(row).collect::<Vec<_>>()))
 }
 
+/// Writes what names each of a list, one a line; JSON as it is.
+pub(crate) fn names<T: Serialize>(
+    format: Format,
+    items: &[T],
+    name: impl Fn(&T) -> &String,
+) -> io::Result<()> {
+    result(format, &items, || items.iter().map(|one| format!("{}\n", name(one))).collect())
+}
+
 /// Writes one object: JSON as it is, or its fields one a line.
 pub(crate) fn object(format: Format, value: &impl Serialize) -> io::Result<()> {
     result(format, value, || fields(value))
+}
+
+/// What the server wants its caller to know.
+pub(crate) fn warn(warnings: &[String]) {
+    for warning in warnings {
+        say(format!("warning: {}", hints::translated(warning)));
+    }
 }
 
 /// One line of talk.
@@ -104,9 +121,10 @@ pub(crate) fn report_error(error: &anyhow::Error, format: Format) {
         }
         return say(value.to_string());
     }
-    say(format!("error: {error}"));
+    let of_server = |text: String| if refusal.is_some() { hints::translated(&text) } else { text };
+    say(format!("error: {}", of_server(error.to_string())));
     for cause in causes {
-        say(format!("  because: {cause}"));
+        say(format!("  because: {}", of_server(cause)));
     }
     if let Some(id) =
         refusal.filter(|refusal| refusal.status >= 500).and_then(|refusal| refusal.request_id.as_ref())
@@ -124,10 +142,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     }
     let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
     match client {
-        Some(ClientError::Refused(refusal)) if refusal.status == 401 => {
-            return Some("pandastack auth login".to_owned());
-        }
-        Some(ClientError::Refused(refusal)) => return refusal.hint.clone(),
+        Some(ClientError::Refused(refusal)) => return hints::hint(refusal),
         Some(ClientError::Unreachable { .. }) if format!("{error:#}").contains("peer certificate") => {
             return Some("SSL_CERT_FILE=authorities.pem names the certificates to trust".to_owned());
         }

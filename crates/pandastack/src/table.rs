@@ -52,8 +52,8 @@ fn shown(value: Value) -> Option<String> {
     }
 }
 
-/// Text of somebody else's, made safe for a terminal.
-fn plain(text: &str) -> String {
+/// Text that came from elsewhere, made safe for a terminal.
+pub(crate) fn plain(text: &str) -> String {
     let safe = |one: char| match one {
         '\n' | '\t' => ' ',
         one if one.is_control() => '\u{fffd}',

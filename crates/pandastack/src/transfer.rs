@@ -1,13 +1,14 @@
 //! Files and directories between this host and a sandbox.
 //!
-//! A few files travel at once. Modes are kept. Symbolic links to files become files; those to directories are left out and said to be,
-//! because they may lead anywhere. What a guest calls its files is not believed: a name leads nowhere but into its directory.
+//! A few files travel at once. Modes are kept, and so are symbolic links, unless they are to be followed. What a guest calls its files
+//! is not believed: a name leads nowhere but into its directory, and nothing is written through a link that came from a guest.
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use client::{Api, Bytes, upload_stream};
@@ -15,6 +16,7 @@ use contract::file::FileEntry;
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::guest_command::{self, for_pairs};
 use crate::output::say;
 use crate::progress::Progress;
 
@@ -26,18 +28,52 @@ const DEPTH_MAX: usize = 128;
 /// Permissions that new files in a sandbox have anyway.
 const MODE_USUAL: u32 = 0o644;
 
+/// Makes a link `$2` to `$1`, in the place of another one or of a file.
+const LINK: &str = "{ if [ -d \"$2\" ] && [ ! -L \"$2\" ]; then echo \"$2 is a directory\" >&2; false; \
+    else ln -sfn -- \"$1\" \"$2\"; fi; }";
+/// Sets the time of `$2` to `$1`, and its permissions.
+const TOUCH: &str = "touch -h -d \"@$1\" -- \"$2\"";
+const CHMOD: &str = "chmod \"$1\" -- \"$2\"";
+
+/// How things are copied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Symbolic links become what they lead to.
+    pub(crate) follow: bool,
+    /// Directories keep their permissions, and everything its time.
+    pub(crate) archive: bool,
+}
+
 /// A file that is to travel.
 struct Item {
     from: PathBuf,
     to: String,
     bytes: u64,
     mode: u32,
+    mtime: i64,
+}
+
+/// A directory that is to be there.
+struct Folder {
+    to: String,
+    mode: u32,
+    mtime: i64,
+}
+
+/// What is to be sent. Directories come before what is in them.
+#[derive(Default)]
+struct Gathered {
+    items: Vec<Item>,
+    folders: Vec<Folder>,
+    /// Where each leads, and where it is to be.
+    links: Vec<(String, String)>,
 }
 
 /// What travelled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) files: u64,
+    pub(crate) links: u64,
     pub(crate) bytes: u64,
 }
 
@@ -46,22 +82,35 @@ pub(crate) async fn send(
     api: &Api,
     sandbox: &str,
     what: &[(PathBuf, String)],
+    manner: Manner,
     label: &str,
 ) -> anyhow::Result<Moved> {
-    let (mut items, mut folders) = (Vec::new(), Vec::new());
+    let mut gathered = Gathered::default();
     for (from, to) in what {
-        tokio::task::block_in_place(|| gather(from, to, &mut items, &mut folders, 0))?;
+        tokio::task::block_in_place(|| gathered.add(from, to, manner, &mut Vec::new()))?;
     }
+    let Gathered { items, folders, links } = gathered;
     let progress = Arc::new(Progress::start(label, items.iter().map(|item| item.bytes).sum()));
     for folder in &folders {
-        ensure_directory(api, sandbox, folder).await?;
+        ensure_directory(api, sandbox, &folder.to).await?;
     }
     let files = items.len() as u64;
+    let mut times: Vec<_> = items.iter().map(|item| (item.mtime.to_string(), item.to.clone())).collect();
     let sending = stream::iter(items).map(|item| send_one(api, sandbox, item, progress.clone()));
     let sent = sending.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await;
     progress.clear();
     sent?;
-    Ok(Moved { files, bytes: progress.done() })
+    for_pairs(api, sandbox, LINK, &links).await.context("make links")?;
+    if manner.archive {
+        // A directory's time changes with what is in it, so inner ones come first.
+        let of_folders = folders.iter().rev();
+        let modes: Vec<_> =
+            of_folders.clone().map(|folder| (format!("{:04o}", folder.mode), folder.to.clone())).collect();
+        times.extend(of_folders.map(|folder| (folder.mtime.to_string(), folder.to.clone())));
+        for_pairs(api, sandbox, CHMOD, &modes).await.context("set permissions of directories")?;
+        for_pairs(api, sandbox, TOUCH, &times).await.context("set times")?;
+    }
+    Ok(Moved { files, links: links.len() as u64, bytes: progress.done() })
 }
 
 /// Makes a directory in a sandbox unless it is there.
@@ -76,53 +125,60 @@ pub(crate) async fn ensure_directory(api: &Api, sandbox: &str, path: &str) -> an
     if there { Ok(()) } else { made.with_context(|| format!("make the directory {path}")) }
 }
 
-/// Finds what is to be sent. Directories come before what is in them.
-fn gather(
-    from: &Path,
-    to: &str,
-    items: &mut Vec<Item>,
-    folders: &mut Vec<String>,
-    depth: usize,
-) -> anyhow::Result<()> {
-    ensure!(depth <= DEPTH_MAX, "{}: directories are nested too deeply", from.display());
-    let about = fs::metadata(from).with_context(|| format!("look at {}", from.display()))?;
-    if about.is_file() {
-        let mode = about.permissions().mode() & 0o777;
-        items.push(Item { from: from.to_owned(), to: to.to_owned(), bytes: about.len(), mode });
-        return Ok(());
-    }
-    ensure!(about.is_dir(), "{} is neither a file nor a directory", from.display());
-    folders.push(to.to_owned());
-    let entries = fs::read_dir(from).with_context(|| format!("read the directory {}", from.display()))?;
-    let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        let Ok(name) = entry.file_name().into_string() else {
-            bail!("{} has a name that is not UTF-8", path.display());
-        };
-        let kind = entry.file_type()?;
-        if kind.is_symlink() {
+impl Gathered {
+    /// Finds what is to be sent. `above` are the directories that it is in.
+    fn add(&mut self, from: &Path, to: &str, manner: Manner, above: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+        ensure!(above.len() <= DEPTH_MAX, "{}: directories are nested too deeply", from.display());
+        let about = fs::metadata(from).with_context(|| format!("look at {}", from.display()))?;
+        let (mode, mtime) = (about.permissions().mode() & 0o777, about.mtime());
+        if about.is_file() {
+            self.items.push(Item {
+                from: from.to_owned(),
+                to: to.to_owned(),
+                bytes: about.len(),
+                mode,
+                mtime,
+            });
+            return Ok(());
+        }
+        ensure!(about.is_dir(), "{} is neither a file nor a directory", from.display());
+        let real = from.canonicalize().with_context(|| format!("look at {}", from.display()))?;
+        if above.contains(&real) {
+            say(format!("left out: {} leads back to a directory that it is in", from.display()));
+            return Ok(());
+        }
+        above.push(real);
+        self.folders.push(Folder { to: to.to_owned(), mode, mtime });
+        let entries = fs::read_dir(from).with_context(|| format!("read the directory {}", from.display()))?;
+        let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let path = entry.path();
+            let Ok(name) = entry.file_name().into_string() else {
+                bail!("{} has a name that is not UTF-8", path.display());
+            };
+            let to = format!("{}/{name}", to.trim_end_matches('/'));
+            let kind = entry.file_type()?;
+            if kind.is_symlink() && !manner.follow {
+                let target = fs::read_link(&path).with_context(|| format!("look at {}", path.display()))?;
+                let Ok(target) = target.into_os_string().into_string() else {
+                    bail!("{} leads to a name that is not UTF-8", path.display());
+                };
+                self.links.push((target, to));
+                continue;
+            }
             match fs::metadata(&path) {
-                Ok(about) if about.is_file() => {}
-                Ok(about) if !about.is_dir() => continue,
-                Ok(_) => {
-                    say(format!("left out: {} is a link to a directory", path.display()));
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(about) if about.is_file() || about.is_dir() => self.add(&path, &to, manner, above)?,
+                Ok(_) => say(format!("left out: {} is neither a file nor a directory", path.display())),
+                Err(error) if error.kind() == ErrorKind::NotFound && kind.is_symlink() => {
                     say(format!("left out: {} is a link to nothing", path.display()));
-                    continue;
                 }
                 Err(error) => return Err(error).with_context(|| format!("look at {}", path.display())),
             }
-        } else if !kind.is_file() && !kind.is_dir() {
-            say(format!("left out: {} is neither a file nor a directory", path.display()));
-            continue;
         }
-        gather(&path, &format!("{}/{name}", to.trim_end_matches('/')), items, folders, depth + 1)?;
+        above.pop();
+        Ok(())
     }
-    Ok(())
 }
 
 async fn send_one(api: &Api, sandbox: &str, item: Item, progress: Arc<Progress>) -> anyhow::Result<()> {
@@ -153,43 +209,125 @@ async fn send_one(api: &Api, sandbox: &str, item: Item, progress: Arc<Progress>)
     Ok(())
 }
 
+/// A directory of a sandbox that is to be fetched.
+struct Branch {
+    entry: FileEntry,
+    to: PathBuf,
+    /// Where it really is, and the directories that it is in, where links are followed.
+    real: Vec<String>,
+    depth: usize,
+}
+
 /// Fetches a file or a directory to a local path.
-pub(crate) async fn fetch(api: &Api, sandbox: &str, from: &FileEntry, to: &Path) -> anyhow::Result<Moved> {
+pub(crate) async fn fetch(
+    api: &Api,
+    sandbox: &str,
+    from: &FileEntry,
+    to: &Path,
+    manner: Manner,
+) -> anyhow::Result<Moved> {
     let progress = Arc::new(Progress::start(format!("fetching {}", from.path), 0));
-    let mut items = Vec::new();
-    let mut folders = vec![(from.clone(), to.to_owned(), 0)];
-    if !from.is_dir {
-        folders.clear();
+    let (mut items, mut links, mut made, mut branches) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    if from.is_dir {
+        let real = vec![real_path(api, sandbox, &from.path, manner).await?];
+        branches.push(Branch { entry: from.clone(), to: to.to_owned(), real, depth: 0 });
+    } else {
         items.push((from.clone(), to.to_owned()));
     }
-    while let Some((folder, to, depth)) = folders.pop() {
+    while let Some(Branch { entry: folder, to, real, depth }) = branches.pop() {
         ensure!(depth <= DEPTH_MAX, "{}: directories are nested too deeply", folder.path);
-        tokio::fs::create_dir_all(&to)
-            .await
-            .with_context(|| format!("make the directory {}", to.display()))?;
+        make_directory(&to, depth).with_context(|| format!("make the directory {}", to.display()))?;
+        made.push((folder.clone(), to.clone()));
         let listing = api.list_directory(sandbox, &folder.path).await;
         let listing = listing.with_context(|| format!("list {}", folder.path))?;
         ensure!(!listing.truncated, "{} holds more than the server lists", folder.path);
         for entry in listing.entries {
             let path = to.join(local_name(&entry.name)?);
-            match (entry.is_dir, entry.link_target.is_some()) {
-                (true, false) => folders.push((entry, path, depth + 1)),
-                (true, true) => say(format!("left out: {} is a link to a directory", entry.path)),
-                (false, _) if !matches!(entry.mode.chars().next(), Some('-' | 'l')) => {
+            match (&entry.link_target, entry.is_dir) {
+                (Some(target), _) if !manner.follow => links.push((target.clone(), path)),
+                (link, true) => {
+                    let mut inside = real.clone();
+                    if link.is_some() {
+                        let leads_to = real_path(api, sandbox, &entry.path, manner).await?;
+                        if inside.contains(&leads_to) {
+                            say(format!("left out: {} leads back to a directory that it is in", entry.path));
+                            continue;
+                        }
+                        inside.push(leads_to);
+                    } else {
+                        let here = inside.last().map_or("", String::as_str).trim_end_matches('/');
+                        inside.push(format!("{here}/{}", entry.name));
+                    }
+                    branches.push(Branch { entry, to: path, real: inside, depth: depth + 1 });
+                }
+                (_, false) if !matches!(entry.mode.chars().next(), Some('-' | 'l')) => {
                     say(format!("left out: {} is neither a file nor a directory", entry.path));
                 }
-                (false, _) => items.push((entry, path)),
+                (_, false) => items.push((entry, path)),
             }
         }
     }
     progress.expect(items.iter().map(|(entry, _)| entry.size).sum());
     let files = items.len() as u64;
     let fetching =
-        stream::iter(items).map(|(entry, to)| fetch_one(api, sandbox, entry, to, progress.clone()));
+        stream::iter(items).map(|(entry, to)| fetch_one(api, sandbox, entry, to, manner, progress.clone()));
     let fetched = fetching.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await;
     progress.clear();
     fetched?;
-    Ok(Moved { files, bytes: progress.done() })
+    // After all files, so that none is written through one of them.
+    for (target, path) in &links {
+        make_link(target, path).with_context(|| format!("make the link {}", path.display()))?;
+    }
+    if manner.archive {
+        for (entry, path) in made.iter().rev() {
+            let kept = || -> std::io::Result<()> {
+                let folder = fs::File::open(path)?;
+                folder.set_modified(time(entry.mtime))?;
+                let mode = permissions(&entry.mode).filter(|_| entry.link_target.is_none());
+                mode.map_or(Ok(()), |mode| folder.set_permissions(fs::Permissions::from_mode(mode)))
+            };
+            kept().with_context(|| format!("set time and permissions of {}", path.display()))?;
+        }
+    }
+    Ok(Moved { files, links: links.len() as u64, bytes: progress.done() })
+}
+
+/// Where a path of a sandbox really is; only asked for where links are followed, to notice those that lead back.
+async fn real_path(api: &Api, sandbox: &str, path: &str, manner: Manner) -> anyhow::Result<String> {
+    if !manner.follow {
+        return Ok(path.to_owned());
+    }
+    let done = guest_command::run(api, sandbox, "readlink -f -- \"$1\"", &[path.to_owned()]).await?;
+    ensure!(done.code == 0, "{path} leads nowhere");
+    Ok(String::from_utf8_lossy(&done.stdout).trim_end_matches('\n').to_owned())
+}
+
+/// Makes a local directory. Below the one that was named, a link in its place goes: an earlier copy may have brought it.
+fn make_directory(path: &Path, depth: usize) -> std::io::Result<()> {
+    if depth == 0 {
+        return fs::create_dir_all(path);
+    }
+    match fs::symlink_metadata(path) {
+        Ok(about) if about.is_dir() => return Ok(()),
+        Ok(about) if about.is_symlink() => fs::remove_file(path)?,
+        _ => {}
+    }
+    fs::create_dir(path)
+}
+
+/// Makes a local link, in the place of another one or of a file.
+fn make_link(target: &str, path: &Path) -> std::io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(about) if !about.is_dir() => fs::remove_file(path)?,
+        _ => {}
+    }
+    symlink(target, path)
+}
+
+fn time(unix_seconds: i64) -> SystemTime {
+    let since = Duration::from_secs(unix_seconds.unsigned_abs());
+    let found = if unix_seconds < 0 { UNIX_EPOCH.checked_sub(since) } else { UNIX_EPOCH.checked_add(since) };
+    found.unwrap_or(UNIX_EPOCH)
 }
 
 /// A name of a guest's that stays in its directory.
@@ -204,6 +342,7 @@ async fn fetch_one(
     sandbox: &str,
     entry: FileEntry,
     to: PathBuf,
+    manner: Manner,
     progress: Arc<Progress>,
 ) -> anyhow::Result<()> {
     let mut download = match api.read_file(sandbox, &entry.path).await {
@@ -224,6 +363,9 @@ async fn fetch_one(
         file.flush().await?;
         if let Some(mode) = entry.link_target.is_none().then(|| permissions(&entry.mode)).flatten() {
             file.set_permissions(fs::Permissions::from_mode(mode)).await?;
+        }
+        if manner.archive {
+            file.into_std().await.set_modified(time(entry.mtime))?;
         }
         tokio::fs::rename(&aside, &to).await?;
         anyhow::Ok(())
@@ -261,6 +403,26 @@ mod tests {
             assert!(local_name(name).is_err(), "{name:?}");
         }
         assert_eq!(local_name("...").unwrap(), "...");
+    }
+
+    #[test]
+    fn nothing_is_written_through_links() {
+        let folder = std::env::temp_dir().join(format!("pandastack-links-{}", std::process::id()));
+        let elsewhere = folder.join("elsewhere");
+        fs::create_dir_all(&elsewhere).unwrap();
+        symlink(&elsewhere, folder.join("brought")).unwrap();
+        make_directory(&folder.join("brought"), 1).unwrap();
+        make_directory(&folder.join("brought"), 1).unwrap();
+        assert!(fs::symlink_metadata(folder.join("brought")).unwrap().is_dir());
+        // The directory that was named may be a link.
+        symlink(&elsewhere, folder.join("named")).unwrap();
+        make_directory(&folder.join("named"), 0).unwrap();
+        for _ in 0..2 {
+            make_link("nowhere", &folder.join("dangling")).unwrap();
+        }
+        assert_eq!(fs::read_link(folder.join("dangling")).unwrap(), Path::new("nowhere"));
+        assert!(make_link("nowhere", &elsewhere).is_err());
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -36,6 +36,11 @@ fn logging_in_keeps_a_key_that_works() -> Result<()> {
         ensure!(status["context"] == "here" && status["api"] == address.as_str(), "{status}");
         ensure!(!status.to_string().contains(KEY), "the key is shown: {status}");
         ensure!(cli.json(&["sandbox", "list"]).await?.is_array());
+        cli.ok(&["auth", "network-default", "none"]).await?;
+        let me = cli.json(&["me"]).await?;
+        ensure!(me["network_default"] == "none" && me["workspace"] == status["workspace"], "{me}");
+        cli.ok(&["auth", "network-default", "default"]).await?;
+        ensure!(cli.json(&["me"]).await?["network_default"].is_null());
 
         // Another server gets nothing of it, and a second context can be chosen.
         let said = cli.fails(1, &["sandbox", "list", "--api", "http://127.0.0.1:1"]).await?;

@@ -11,5 +11,6 @@ mod logs;
 mod processes;
 mod program;
 mod run;
+mod sandboxes;
 mod terminal;
 mod tls;

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
+use contract::identity::PatchMe;
+use contract::sandbox::NetworkMode;
 use serde_json::json;
 
 use crate::connection::{self, API_DEFAULT, API_VARIABLE, Connection, KEY_VARIABLE, variable};
@@ -25,9 +27,39 @@ pub(crate) enum Command {
     /// Forget the key of a context.
     #[command(after_help = "Example:\n  pandastack auth logout --context work")]
     Logout,
-    /// Show which server and key are used, and whether the key works.
+    /// Show which server and key are used, whether the key works, and what new sandboxes reach. The same as `pandastack me`.
     #[command(visible_alias = "whoami", after_help = "Example:\n  pandastack auth status")]
     Status,
+    /// Choose what new sandboxes of the workspace reach when --network does not say.
+    #[command(
+        after_help = "Examples:\n  pandastack auth network-default all\n  pandastack auth network-default default"
+    )]
+    NetworkDefault {
+        /// What they reach.
+        #[arg(value_enum)]
+        reach: Reach,
+    },
+}
+
+/// What new sandboxes reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reach {
+    /// Whatever the operator lets guests reach.
+    All,
+    /// Nothing.
+    None,
+    /// What the operator's own default is.
+    Default,
+}
+
+impl Reach {
+    const fn mode(self) -> Option<NetworkMode> {
+        match self {
+            Self::All => Some(NetworkMode::All),
+            Self::None => Some(NetworkMode::None),
+            Self::Default => None,
+        }
+    }
 }
 
 pub(crate) async fn run(
@@ -38,21 +70,42 @@ pub(crate) async fn run(
     match command {
         Command::Login { name } => login(connection, name).await?,
         Command::Logout => logout(connection)?,
-        Command::Status => {
-            let decided = connection.decided()?;
-            let me = connection.api()?.me().await?;
-            let shown = json!({
-                "api": decided.api,
-                "context": decided.context,
-                "key_from": decided.key_from,
-                "workspace": me.workspace,
-                "name": me.name,
-                "scope": me.scope,
-            });
-            output::object(format, &shown)?;
+        Command::Status => status(connection, format).await?,
+        Command::NetworkDefault { reach } => {
+            let change = PatchMe { network_default: Some(reach.mode()) };
+            let me = connection.api()?.patch_me(&change).await?;
+            say(format!("new sandboxes reach: {}", reached(me.network_default)));
+            output::result(format, &me, String::new)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Which server and key are used, and whose the key is.
+pub(crate) async fn status(connection: &Connection, format: Format) -> anyhow::Result<()> {
+    let decided = connection.decided()?;
+    let me = connection.api()?.me().await?;
+    let mut shown = json!({
+        "api": decided.api,
+        "context": decided.context,
+        "key_from": decided.key_from,
+        "workspace": me.workspace,
+        "name": me.name,
+        "scope": me.scope,
+        "network_default": me.network_default,
+    });
+    if format == Format::Table {
+        shown["network_default"] = reached(me.network_default).into();
+    }
+    Ok(output::object(format, &shown)?)
+}
+
+const fn reached(default: Option<NetworkMode>) -> &'static str {
+    match default {
+        Some(NetworkMode::All) => "all",
+        Some(NetworkMode::None) => "none",
+        None => "as the operator decided",
+    }
 }
 
 async fn login(connection: &Connection, name: Option<String>) -> anyhow::Result<()> {

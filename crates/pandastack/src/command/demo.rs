@@ -47,9 +47,11 @@ async fn show(node: &Node, made: &mut Vec<Sandbox>) -> anyhow::Result<()> {
     let (parent, timings) = node.create(request).await.context("create a sandbox")?;
     made.push(parent.clone());
     say(format!(
-        "created sandbox {} in {:.0} ms {timings:?}",
+        "created sandbox {} in {:.0} ms ({:.0} ms to load its devices, {:.0} ms until the guest answered)",
         parent.id(),
-        started.elapsed().as_secs_f64() * 1e3
+        started.elapsed().as_secs_f64() * 1e3,
+        timings.load_ms,
+        timings.confirm_ms
     ));
 
     let link = parent.link().await?;
@@ -73,14 +75,11 @@ async fn show(node: &Node, made: &mut Vec<Sandbox>) -> anyhow::Result<()> {
     .await?;
 
     let started = Instant::now();
-    let (children, timings) = node.fork(&parent, 2).await.context("fork the sandbox")?;
+    let (children, _) = node.fork(&parent, 2).await.context("fork the sandbox")?;
     for child in children {
         made.push(child.context("make a child")?);
     }
-    say(format!(
-        "forked it into two children in {:.0} ms {timings:?}",
-        started.elapsed().as_secs_f64() * 1e3
-    ));
+    say(format!("forked it into two children in {:.0} ms", started.elapsed().as_secs_f64() * 1e3));
 
     let mut hosts = Vec::new();
     for sandbox in made.iter() {
@@ -110,9 +109,9 @@ async fn run_in(link: &Link, command: &[&str]) -> anyhow::Result<String> {
     let output = link.exec(spec, b"", LIMITS).await.with_context(|| format!("run {}", command.join(" ")))?;
     ensure!(
         output.exit.status.shell_code() == 0,
-        "{} ended with {:?}: {}",
+        "{} ended with {}: {}",
         command.join(" "),
-        output.exit.status,
+        output.exit.status.shell_code(),
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

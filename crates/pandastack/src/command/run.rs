@@ -17,10 +17,11 @@ use contract::sandbox::CreateSandbox;
 use crate::attached::{self, Ended, Sink, Stdin};
 use crate::command::sandbox::Origin;
 use crate::connection::Connection;
-use crate::output::{Format, report_error, say};
+use crate::duration::seconds;
+use crate::output::{Format, report_error, say, warn};
 use crate::quoting::line;
 use crate::signals::{Signals, Told};
-use crate::transfer;
+use crate::transfer::{self, Manner};
 
 /// Where the files go and the command runs.
 const WORKING_DIRECTORY: &str = "/workspace";
@@ -40,8 +41,8 @@ pub(crate) struct Arguments {
     /// Send nothing but what --file names.
     #[arg(long)]
     no_files: bool,
-    /// Seconds after which the command is killed [default: never].
-    #[arg(long, value_name = "SECONDS")]
+    /// Time after which the command is killed, such as 90 or 5m [default: never].
+    #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<f64>,
     /// The user who runs it [default: root].
     #[arg(long, short)]
@@ -62,9 +63,15 @@ pub(crate) async fn run(connection: &Connection, arguments: Arguments) -> anyhow
     let files = files(&arguments, &std::env::current_dir().context("find the current directory")?)?;
     let mut signals = Signals::watch()?;
     let request = CreateSandbox { ttl_seconds: Some(TTL_SECONDS), ..arguments.origin.clone().request()? };
-    let (sandbox, told) = create(&api, &request, &mut signals).await?;
+    if arguments.origin.no_wait {
+        api.stop_waiting();
+    }
+    let (sandbox, told) = match create(&api, &request, &mut signals).await? {
+        Creation::Done(sandbox, told) => (sandbox, told),
+        Creation::Left(told) => return Ok(Ended::by(told).exit_code()),
+    };
     let outcome = match told {
-        Some(told) => Ok(Ended(i32::from(told.exit_code()))),
+        Some(told) => Ok(Ended::by(told)),
         None => work(&api, &sandbox, &arguments, &files, &mut signals).await,
     };
     if arguments.keep {
@@ -78,27 +85,41 @@ pub(crate) async fn run(connection: &Connection, arguments: Arguments) -> anyhow
             Ok(_) => return Err(error),
         }
     }
-    Ok(outcome?.code())
+    Ok(outcome?.exit_code())
 }
 
-/// Makes a sandbox. Told to end meanwhile, it waits for the sandbox, so that it can be deleted.
-async fn create(
-    api: &Api,
-    request: &CreateSandbox,
-    signals: &mut Signals,
-) -> anyhow::Result<(String, Option<Told>)> {
+/// What became of a creation.
+enum Creation {
+    /// There is a sandbox; perhaps a signal came meanwhile.
+    Done(String, Option<Told>),
+    /// A signal came while the server had not begun to make it.
+    Left(Told),
+}
+
+/// Makes a sandbox. Told to end while it waits for a template or for room, it waits no longer; while the server makes the sandbox, it
+/// waits for it, so that it can be deleted.
+async fn create(api: &Api, request: &CreateSandbox, signals: &mut Signals) -> anyhow::Result<Creation> {
     let creating = api.create_sandbox(request);
     tokio::pin!(creating);
     let mut told = None;
     loop {
         tokio::select! {
             made = &mut creating => {
-                let made = made.context("make a sandbox")?;
-                return Ok((made.id, told));
+                return match (made, told) {
+                    (Ok(made), told) => {
+                        warn(&made.warnings);
+                        Ok(Creation::Done(made.id, told))
+                    }
+                    (Err(error), Some(told)) if error.refusal().is_some() => Ok(Creation::Left(told)),
+                    (Err(error), _) => Err(error).context("make a sandbox"),
+                };
             }
-            // The second time somebody means it.
+            // Pressed once more, it is left as it is.
             signal = signals.next() => match told.replace(signal) {
-                None => say("stopping as soon as the sandbox is there to be deleted"),
+                None => {
+                    api.stop_waiting();
+                    say("stopping; press Ctrl-C once more to leave at once");
+                }
                 Some(_) => bail!("left while a sandbox was being made; it goes by itself after {TTL_SECONDS} idle seconds"),
             },
         }
@@ -115,13 +136,13 @@ async fn work(
     let sending = async {
         transfer::ensure_directory(api, sandbox, WORKING_DIRECTORY).await?;
         if !files.is_empty() {
-            transfer::send(api, sandbox, files, "sending files").await?;
+            transfer::send(api, sandbox, files, Manner::default(), "sending files").await?;
         }
         anyhow::Ok(())
     };
     tokio::select! {
         sent = sending => sent?,
-        told = signals.next() => return Ok(Ended(i32::from(told.exit_code()))),
+        told = signals.next() => return Ok(Ended::by(told)),
     }
     let command = Command {
         cmd: line(&arguments.command).into(),

@@ -3,14 +3,25 @@
 mod context;
 pub(crate) mod cp;
 mod create;
+mod delete;
 mod exec;
 mod explore;
 mod fork;
+mod list;
 mod look;
+mod port_forward;
 mod process;
+mod relay;
 mod run_code;
+mod short_id;
 mod ssh;
+mod ssh_config;
+mod ssh_key;
+mod ssh_proxy;
 mod state;
+mod tree;
+mod volume_word;
+mod which;
 
 use std::process::ExitCode;
 
@@ -26,11 +37,16 @@ pub(crate) use create::Origin;
 pub(crate) enum Command {
     /// Make a sandbox; its id is written to standard output.
     #[command(after_help = "Examples:\n  pandastack sandbox create\n  \
-        pandastack sandbox create --template code-interpreter --ttl 600 --env TOKEN --metadata task=42")]
+        pandastack sandbox create --template code-interpreter --name web --memory 2g --ttl 1h30m\n  \
+        pandastack sandbox create --env TOKEN --metadata task=42 --network all --volume data:/data")]
     Create(create::Arguments),
-    /// The sandboxes there are.
-    #[command(visible_alias = "ls", after_help = "Example:\n  pandastack sandbox list --metadata task=42")]
-    List(look::ListArguments),
+    /// The sandboxes there are, newest first.
+    #[command(
+        visible_alias = "ls",
+        after_help = "Examples:\n  pandastack sandbox list\n  \
+        pandastack sandbox list --status running --metadata task=42 --quiet"
+    )]
+    List(list::Arguments),
     /// Everything about a sandbox.
     #[command(after_help = "Example:\n  pandastack sandbox get 0a1b2c3d --output json")]
     Get {
@@ -44,25 +60,50 @@ pub(crate) enum Command {
         pandastack sandbox exec 0a1b2c3d 'cat /proc/cpuinfo | grep model'\n  \
         tar c src | pandastack sandbox exec 0a1b2c3d -- tar x -C /workspace")]
     Exec(exec::Arguments),
-    /// Run code: once, or in a context that keeps its state; ends with 0, or 1 when it failed.
-    #[command(after_help = "Examples:\n  pandastack sandbox run-code 0a1b2c3d 'print(6 * 7)'\n  \
-        pandastack sandbox run-code 0a1b2c3d --language javascript < program.js")]
+    /// Run code in a context that keeps its state; ends with 0, or 1 when it failed.
+    ///
+    /// Output comes as it is written, and the value of the last line is shown. What one call defines is there for the next one, unless
+    /// --once says otherwise.
+    #[command(after_help = "Examples:\n  pandastack sandbox run-code 0a1b2c3d 'x = 6 * 7'\n  \
+        pandastack sandbox run-code 0a1b2c3d 'x'\n  \
+        pandastack sandbox run-code 0a1b2c3d --once --language javascript < program.js")]
     RunCode(run_code::Arguments),
     /// Work with code contexts: interpreters that keep their state from cell to cell.
     #[command(subcommand)]
     Context(context::Command),
-    /// Work with processes that go on whether or not anybody is connected.
+    /// Work with processes that go on when the connection ends.
     #[command(subcommand)]
     Process(process::Command),
-    /// What a sandbox's console said.
-    #[command(after_help = "Example:\n  pandastack sandbox logs -f 0a1b2c3d")]
+    /// What the console of a sandbox's kernel said. What its processes write is in `sandbox process logs`.
+    #[command(after_help = "Examples:\n  pandastack sandbox logs -f 0a1b2c3d\n  \
+        pandastack sandbox process logs 0a1b2c3d web")]
     Logs(look::LogsArguments),
     /// Open a terminal in a sandbox; ends with the shell's exit code.
     #[command(visible_alias = "shell", after_help = "Example:\n  pandastack sandbox ssh 0a1b2c3d")]
     Ssh(ssh::Arguments),
+    /// Print what `ssh`, `scp`, `sftp` and editors need to reach sandboxes by SSH.
+    ///
+    /// Connections go through the API: no port of the sandbox is opened. The sandbox needs an SSH server in its template; it is started
+    /// at the first connection, for the key that this program makes for you.
+    #[command(after_help = "Examples:\n  pandastack sandbox ssh-config --all --write\n  \
+        pandastack sandbox ssh-config 0a1b2c3d")]
+    SshConfig(ssh_config::Arguments),
+    /// Relay one SSH connection: what `ssh-config` has `ssh` call.
+    #[command(hide = true, after_help = "Example:\n  pandastack sandbox ssh-proxy 0a1b2c3d")]
+    SshProxy {
+        /// The sandbox.
+        id: String,
+    },
+    /// Forward ports of this host to ports of a sandbox, until Ctrl-C.
+    #[command(after_help = "Examples:\n  pandastack sandbox port-forward 0a1b2c3d 3000\n  \
+        pandastack sandbox port-forward 0a1b2c3d 8080:80 0:5432")]
+    PortForward(port_forward::Arguments),
     /// Copy files and directories into a sandbox or out of it.
-    #[command(after_help = "Examples:\n  pandastack sandbox cp ./src 0a1b2c3d:/workspace/src\n  \
-        pandastack sandbox cp 0a1b2c3d:/workspace/out.csv .")]
+    ///
+    /// Paths in a sandbox that are not absolute begin at the home directory of its user. Symbolic links are kept as links.
+    #[command(after_help = "Examples:\n  pandastack sandbox cp data.csv 0a1b2c3d:\n  \
+        pandastack sandbox cp ./src 0a1b2c3d:/workspace/src\n  \
+        pandastack sandbox cp --archive 0a1b2c3d:project .")]
     Cp(cp::Arguments),
     /// Stop sandboxes' CPUs. They keep their memory.
     #[command(after_help = "Example:\n  pandastack sandbox pause 0a1b2c3d")]
@@ -75,7 +116,7 @@ pub(crate) enum Command {
     Hibernate(state::Ids),
     /// Wake sandboxes where they were. Using one wakes it too.
     #[command(visible_alias = "start", after_help = "Example:\n  pandastack sandbox wake 0a1b2c3d")]
-    Wake(state::Ids),
+    Wake(state::WakeArguments),
     /// Keep an instant of a sandbox; the snapshot's id is written to standard output.
     #[command(after_help = "Example:\n  pandastack sandbox snapshot 0a1b2c3d")]
     Snapshot {
@@ -88,6 +129,12 @@ pub(crate) enum Command {
     /// Make several sandboxes that go on from this instant of another; their ids are written to standard output.
     #[command(after_help = "Example:\n  pandastack sandbox fork-tree 0a1b2c3d --count 4")]
     ForkTree(fork::TreeArguments),
+    /// Draw where a sandbox comes from and what was forked from it.
+    #[command(after_help = "Example:\n  pandastack sandbox tree 0a1b2c3d")]
+    Tree {
+        /// The sandbox.
+        id: String,
+    },
     /// Keep one child of a tree.
     #[command(after_help = "Example:\n  pandastack sandbox promote 0a1b2c3d --cleanup-siblings")]
     Promote(fork::PromoteArguments),
@@ -106,12 +153,12 @@ pub(crate) enum Command {
         id: String,
     },
     /// Change how long a sandbox may idle.
-    #[command(after_help = "Example:\n  pandastack sandbox set-ttl 0a1b2c3d 3600")]
+    #[command(after_help = "Example:\n  pandastack sandbox set-ttl 0a1b2c3d 1h30m")]
     SetTtl {
         /// The sandbox.
         id: String,
-        /// Seconds without use after which it goes.
-        #[arg(allow_negative_numbers = true)]
+        /// Time without use after which it goes, such as 10m or 1h30m.
+        #[arg(allow_negative_numbers = true, value_name = "TIME", value_parser = crate::duration::whole_seconds)]
         seconds: i64,
     },
     /// Have a sandbox sleep when it idles instead of being deleted.
@@ -123,10 +170,9 @@ pub(crate) enum Command {
         #[arg(action = clap::ArgAction::Set, default_value_t = true)]
         persistent: bool,
     },
-    /// Change a sandbox's metadata, variables or network.
-    #[command(
-        after_help = "Example:\n  pandastack sandbox update 0a1b2c3d --metadata task=43 --unset-metadata draft"
-    )]
+    /// Change a sandbox's name, metadata, variables, network or time to live.
+    #[command(after_help = "Examples:\n  pandastack sandbox update 0a1b2c3d --name web --ttl 2h\n  \
+        pandastack sandbox update web --metadata task=43 --unset-metadata draft --network all")]
     Update(state::UpdateArguments),
     /// What happened to a sandbox.
     #[command(after_help = "Example:\n  pandastack sandbox events 0a1b2c3d --tail 10")]
@@ -161,11 +207,18 @@ pub(crate) enum Command {
         label: Option<String>,
     },
     /// Make a link to a port of a sandbox that works without a key.
-    #[command(after_help = "Example:\n  pandastack sandbox preview-url 0a1b2c3d 3000 --expires 3600")]
+    #[command(after_help = "Example:\n  pandastack sandbox preview-url 0a1b2c3d 3000 --expires 12h")]
     PreviewUrl(look::PreviewArguments),
-    /// Delete sandboxes and everything in them.
-    #[command(visible_alias = "rm", after_help = "Example:\n  pandastack sandbox delete 0a1b2c3d")]
-    Delete(state::Ids),
+    /// Delete sandboxes and everything in them: those that are named, or all that fit.
+    ///
+    /// Where no ids are given it asks first, unless --yes is; the ids of those that are gone are written to standard output.
+    #[command(
+        visible_alias = "rm",
+        after_help = "Examples:\n  pandastack sandbox delete 0a1b2c3d\n  \
+        pandastack sandbox delete --metadata task=42 --status hibernated\n  \
+        pandastack sandbox delete --all --yes"
+    )]
+    Delete(delete::Arguments),
 }
 
 pub(crate) async fn run(
@@ -176,7 +229,7 @@ pub(crate) async fn run(
     let api = connection.api()?;
     match command {
         Command::Create(arguments) => create::run(&api, arguments, format).await?,
-        Command::List(arguments) => look::list(&api, &arguments, format).await?,
+        Command::List(arguments) => list::run(&api, &arguments, format).await?,
         Command::Get { id } => look::get(&api, &id, format).await?,
         Command::Exec(arguments) => return exec::run(&api, arguments, format).await,
         Command::RunCode(arguments) => return run_code::run(&api, arguments, format).await,
@@ -184,12 +237,15 @@ pub(crate) async fn run(
         Command::Process(command) => return process::run(&api, command, format).await,
         Command::Logs(arguments) => return look::logs(&api, &arguments).await,
         Command::Ssh(arguments) => return ssh::run(&api, &arguments).await,
+        Command::SshConfig(arguments) => ssh_config::run(connection, &api, &arguments).await?,
+        Command::SshProxy { id } => return ssh_proxy::run(&api, &id).await,
+        Command::PortForward(arguments) => return port_forward::run(&api, &arguments, format).await,
         Command::Cp(arguments) => cp::run(&api, &arguments).await?,
         Command::Pause(ids) => state::pause(&api, &ids).await?,
         Command::Resume(ids) => state::resume(&api, &ids).await?,
         Command::Hibernate(ids) => state::hibernate(&api, &ids).await?,
-        Command::Wake(ids) => state::wake(&api, &ids).await?,
-        Command::Delete(ids) => state::delete(&api, &ids).await?,
+        Command::Wake(arguments) => state::wake(&api, &arguments).await?,
+        Command::Delete(arguments) => delete::run(&api, &arguments, format).await?,
         Command::Lifecycle { id } => state::lifecycle(&api, &id, format).await?,
         Command::SetTtl { id, seconds } => state::set_ttl(&api, &id, seconds, format).await?,
         Command::SetPersistent { id, persistent } => {
@@ -199,6 +255,7 @@ pub(crate) async fn run(
         Command::Snapshot { id } => fork::snapshot(&api, &id, format).await?,
         Command::Fork(arguments) => fork::one(&api, arguments, format).await?,
         Command::ForkTree(arguments) => return fork::tree(&api, arguments, format).await,
+        Command::Tree { id } => tree::run(&api, &id, format).await?,
         Command::Promote(arguments) => return fork::promote(&api, arguments, format).await,
         Command::Explore(arguments) => return explore::run(&api, arguments, format).await,
         Command::Events { id, tail } => look::events(&api, &id, tail, format).await?,

@@ -18,6 +18,9 @@ pub(crate) enum Command {
         /// Only those of this sandbox.
         #[arg(long)]
         sandbox: Option<String>,
+        /// Only the ids.
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// One snapshot.
     #[command(after_help = "Example:\n  pandastack snapshot get 0a1b2c3d")]
@@ -41,8 +44,12 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let api = connection.api()?;
     match command {
-        Command::List { sandbox } => {
+        Command::List { sandbox, quiet } => {
             let snapshots = api.snapshots(sandbox.as_deref()).await?;
+            if quiet {
+                output::names(format, &snapshots, |one| &one.id)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             output::list(format, &snapshots, ["ID", "SANDBOX", "TEMPLATE", "ON DISK", "CREATED"], |one| {
                 let bytes = size(one.unique_bytes);
                 [&one.id, &one.sandbox_id, &one.template, &bytes, &one.created_at].map(Clone::clone)

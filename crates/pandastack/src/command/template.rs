@@ -21,7 +21,11 @@ pub(crate) use bake::bake;
 pub(crate) enum Command {
     /// The templates there are.
     #[command(visible_alias = "ls", after_help = "Example:\n  pandastack template list")]
-    List,
+    List {
+        /// Only the names.
+        #[arg(long, short)]
+        quiet: bool,
+    },
     /// One template.
     #[command(after_help = "Example:\n  pandastack template get code-interpreter")]
     Get {
@@ -91,8 +95,12 @@ pub(crate) async fn run(
             let names = if all { bake::all() } else { names };
             bake::run(&host.settings()?, &names, format).await?;
         }
-        Command::List => {
+        Command::List { quiet } => {
             let templates = connection.api()?.templates().await?;
+            if quiet {
+                output::names(format, &templates, |one| &one.name)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             output::result(format, &templates, || {
                 let row = |one: &Template| {
                     let machine = format!("{} cpu, {} MiB", one.cpu, one.memory_mb);

@@ -6,27 +6,37 @@ use clap::Subcommand;
 use contract::identity::CreateToken;
 
 use crate::connection::Connection;
+use crate::duration::seconds;
 use crate::each::each;
 use crate::output::{self, Format, say};
+
+const DAY_SECONDS: f64 = 86_400.0;
 
 /// What to do with keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a key. It is shown this once.
-    #[command(after_help = "Example:\n  pandastack token create ci --scope write --expires-in-days 30")]
+    #[command(after_help = "Example:\n  pandastack token create ci --scope write --expires 30d")]
     Create {
         /// What to call it.
         label: Option<String>,
         /// What it allows: read, write or admin [default: as much as the key in use].
         #[arg(long)]
         scope: Option<String>,
-        /// Days until it stops working [default: never].
-        #[arg(long)]
+        /// Time until it stops working, such as 30d or 12h [default: never].
+        #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
+        expires: Option<f64>,
+        /// The same in days.
+        #[arg(long, value_name = "DAYS", conflicts_with = "expires", allow_negative_numbers = true)]
         expires_in_days: Option<f64>,
     },
     /// The keys there are, without the keys.
     #[command(visible_alias = "ls", after_help = "Example:\n  pandastack token list")]
-    List,
+    List {
+        /// Only the first characters of each, by which it is revoked.
+        #[arg(long, short)]
+        quiet: bool,
+    },
     /// Make keys useless.
     #[command(after_help = "Example:\n  pandastack token revoke pds_01234567")]
     Revoke {
@@ -43,13 +53,17 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let api = connection.api()?;
     match command {
-        Command::Create { label, scope, expires_in_days } => {
+        Command::Create { label, scope, expires, expires_in_days } => {
+            let expires_in_days = expires_in_days.or_else(|| expires.map(|seconds| seconds / DAY_SECONDS));
             let request = CreateToken { name: label.clone(), label, scope, expires_in_days };
             let made = api.create_token(&request).await?;
             output::result(format, &made, || made.token.clone())?;
             say(format!("key {} is shown this once", made.about.prefix));
         }
-        Command::List => {
+        Command::List { quiet: true } => {
+            output::names(format, &api.tokens().await?, |one| &one.prefix)?;
+        }
+        Command::List { quiet: false } => {
             let headings = ["PREFIX", "LABEL", "SCOPE", "CREATED", "EXPIRES"];
             output::list(format, &api.tokens().await?, headings, |one| {
                 let expires = one.expires_at.as_deref().unwrap_or("never");

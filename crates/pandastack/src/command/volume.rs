@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use contract::volume::{CreateVolume, PatchVolume, Volume};
 
+use crate::amount;
 use crate::connection::Connection;
 use crate::each::each;
 use crate::output::{self, Format};
@@ -14,17 +15,21 @@ use crate::table::size;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a volume.
-    #[command(after_help = "Example:\n  pandastack volume create data --size-mb 1024")]
+    #[command(after_help = "Example:\n  pandastack volume create data --size 1g")]
     Create {
         /// Its name.
         name: String,
-        /// Its size in MiB [default: 256].
-        #[arg(long)]
-        size_mb: Option<i64>,
+        /// Its size, such as 512m, 2g or 1024 (MiB) [default: 256].
+        #[arg(long, alias = "size-mb", value_name = "SIZE", value_parser = amount::mib, allow_negative_numbers = true)]
+        size: Option<i64>,
     },
     /// The volumes there are.
     #[command(visible_alias = "ls", after_help = "Example:\n  pandastack volume list")]
-    List,
+    List {
+        /// Only the names.
+        #[arg(long, short)]
+        quiet: bool,
+    },
     /// One volume.
     #[command(after_help = "Example:\n  pandastack volume get data")]
     Get {
@@ -32,13 +37,13 @@ pub(crate) enum Command {
         name: String,
     },
     /// Make a volume larger.
-    #[command(after_help = "Example:\n  pandastack volume resize data --size-mb 4096")]
+    #[command(after_help = "Example:\n  pandastack volume resize data --size 4g")]
     Resize {
         /// The volume.
         name: String,
-        /// Its new size in MiB.
-        #[arg(long)]
-        size_mb: i64,
+        /// Its new size, such as 2g or 2048 (MiB).
+        #[arg(long, alias = "size-mb", value_name = "SIZE", value_parser = amount::mib, allow_negative_numbers = true)]
+        size: i64,
     },
     /// Delete volumes and everything on them.
     #[command(visible_alias = "rm", after_help = "Example:\n  pandastack volume delete data")]
@@ -57,14 +62,17 @@ pub(crate) async fn run(
     let api = connection.api()?;
     let show = |volume: &Volume| output::object(format, volume);
     match command {
-        Command::Create { name, size_mb } => {
-            show(&api.create_volume(&CreateVolume { name, size_mb }).await?)?
+        Command::Create { name, size } => {
+            show(&api.create_volume(&CreateVolume { name, size_mb: size }).await?)?
         }
         Command::Get { name } => show(&api.volume(&name).await?)?,
-        Command::Resize { name, size_mb } => {
-            show(&api.patch_volume(&name, &PatchVolume { size_mb: Some(size_mb) }).await?)?;
+        Command::Resize { name, size: mib } => {
+            show(&api.patch_volume(&name, &PatchVolume { size_mb: Some(mib) }).await?)?;
         }
-        Command::List => {
+        Command::List { quiet: true } => {
+            output::names(format, &api.volumes().await?, |one| &one.name)?;
+        }
+        Command::List { quiet: false } => {
             let headings = ["NAME", "SIZE", "ON DISK", "ATTACHED TO", "CREATED"];
             output::list(format, &api.volumes().await?, headings, |one| {
                 let (name, created) = (one.name.clone(), one.created_at.clone());

@@ -7,6 +7,7 @@ use client::Api;
 use contract::interpreter::CreateContext;
 
 use super::run_code;
+use crate::duration::seconds;
 use crate::each::each;
 use crate::output::{self, Format};
 
@@ -44,8 +45,8 @@ pub(crate) enum Command {
         context_id: String,
         /// The code [default: standard input].
         code: Option<String>,
-        /// Seconds after which it is stopped [default: 30].
-        #[arg(long, value_name = "SECONDS")]
+        /// Time after which it is stopped, such as 90 or 5m [default: 30].
+        #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
         timeout: Option<f64>,
     },
     /// End contexts and forget what they hold.

@@ -7,6 +7,7 @@ use client::{Api, Command};
 use serde_json::json;
 
 use crate::attached::{self, Kept, Sink, Stdin};
+use crate::duration::seconds;
 use crate::output::{self, Format};
 use crate::quoting::{line, variables};
 use crate::signals::Signals;
@@ -35,8 +36,8 @@ pub(crate) struct How {
     /// The user who runs it [default: root].
     #[arg(long, short)]
     pub(crate) user: Option<String>,
-    /// Seconds after which it is killed [default: never].
-    #[arg(long, value_name = "SECONDS")]
+    /// Time after which it is killed, such as 90 or 5m [default: never].
+    #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<f64>,
     /// Pass standard input on also when it is a terminal.
     #[arg(long, short = 'i', conflicts_with = "no_stdin")]
@@ -72,9 +73,8 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
     let ended = attached::run(api, &id, command, input, &mut signals, &mut sink).await?;
     if let Sink::Kept(kept) = sink {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let value =
-            json!({ "stdout": text(&kept.stdout), "stderr": text(&kept.stderr), "exit_code": ended.0 });
+        let value = json!({ "stdout": text(&kept.stdout), "stderr": text(&kept.stderr), "exit_code": ended.code, "hint": ended.hint });
         output::result(format, &value, String::new)?;
     }
-    Ok(ended.code())
+    Ok(ended.exit_code())
 }

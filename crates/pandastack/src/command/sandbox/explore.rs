@@ -15,6 +15,7 @@ use contract::snapshot::{ForkRequest, PromoteRequest};
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
+use crate::duration::{seconds, whole_seconds};
 use crate::output::{self, Format, say};
 use crate::signals::Signals;
 
@@ -42,8 +43,8 @@ pub(crate) struct Arguments {
     /// Let branches win whose command failed.
     #[arg(long)]
     allow_failed: bool,
-    /// Seconds after which a command is killed, and its branch has failed.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    /// Time after which a command is killed, and its branch has failed.
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "60")]
     timeout: f64,
     /// How many branches run at the same time.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -60,9 +61,9 @@ pub(crate) struct Arguments {
     /// Do not look for changed files.
     #[arg(long)]
     no_files: bool,
-    /// Seconds without use after which the server deletes a branch that nobody promoted.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    ttl: u32,
+    /// Time without use after which the server deletes a branch that was not promoted.
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds, default_value = "10m")]
+    ttl: i64,
 }
 
 /// What was found.

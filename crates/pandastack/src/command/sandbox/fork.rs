@@ -15,7 +15,10 @@ use crate::quoting::{map, pair};
 pub(crate) struct Arguments {
     /// The sandbox.
     id: String,
-    /// Words of your own on the child.
+    /// A name for the child, which stands wherever an id does.
+    #[arg(long)]
+    name: Option<String>,
+    /// Metadata of your own on the child.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
 }
@@ -28,7 +31,7 @@ pub(crate) struct TreeArguments {
     /// How many children.
     #[arg(long, short = 'n', default_value_t = 2, allow_negative_numbers = true)]
     count: i64,
-    /// Words of your own on the children.
+    /// Metadata of your own on the children.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
 }
@@ -52,7 +55,12 @@ pub(super) async fn snapshot(api: &Api, id: &str, format: Format) -> anyhow::Res
 }
 
 pub(super) async fn one(api: &Api, arguments: Arguments, format: Format) -> anyhow::Result<()> {
-    let request = ForkRequest { count: Some(1), metadata: map(arguments.metadata), ..ForkRequest::default() };
+    let request = ForkRequest {
+        count: Some(1),
+        metadata: map(arguments.metadata),
+        name: arguments.name,
+        ..ForkRequest::default()
+    };
     let answer = api.fork(&arguments.id, &request).await?;
     let child = answer.sandbox.or_else(|| answer.children.into_iter().next());
     let child = child.context("the server says that it forked, and shows no child")?;

@@ -6,64 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use client::Api;
 use contract::port::{AddPort, CreatePreview};
-use contract::sandbox::Sandbox;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::output::{self, Format};
-use crate::quoting::pair;
+use crate::duration::whole_seconds;
+use crate::output::{self, Format, say};
 use crate::signals::Signals;
 use crate::table::table;
-
-/// Options of `list`.
-#[derive(Debug, Args)]
-pub(crate) struct ListArguments {
-    /// Only those with this metadata.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    metadata: Vec<(String, String)>,
-    /// Only those in this status, such as running or hibernated.
-    #[arg(long)]
-    status: Option<String>,
-    /// Only the ids.
-    #[arg(long, short)]
-    quiet: bool,
-}
-
-/// A word of the contract, such as a status.
-fn word(value: &impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(Value::String(word)) => word,
-        _ => String::new(),
-    }
-}
-
-pub(super) async fn list(api: &Api, arguments: &ListArguments, format: Format) -> anyhow::Result<()> {
-    let mut sandboxes = api.sandboxes().await?;
-    sandboxes.retain(|sandbox| {
-        let wanted = |(name, value): &(String, String)| sandbox.metadata.get(name) == Some(value);
-        let status = arguments.status.as_ref().is_none_or(|status| word(&sandbox.status) == *status);
-        status && arguments.metadata.iter().all(wanted)
-    });
-    let row = |one: &Sandbox| {
-        let size = format!("{} cpu, {} MiB", one.cpu, one.memory_mb);
-        let metadata: Vec<_> = one.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        [
-            one.id.clone(),
-            word(&one.status),
-            one.template.clone(),
-            size,
-            one.created_at.clone(),
-            metadata.join(" "),
-        ]
-    };
-    Ok(output::result(format, &sandboxes, || {
-        if arguments.quiet {
-            return sandboxes.iter().map(|one| format!("{}\n", one.id)).collect();
-        }
-        let rows: Vec<_> = sandboxes.iter().map(row).collect();
-        table(["ID", "STATUS", "TEMPLATE", "SIZE", "CREATED", "METADATA"], &rows)
-    })?)
-}
 
 pub(super) async fn get(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
     Ok(output::object(format, &api.sandbox(id).await?)?)
@@ -86,6 +35,12 @@ pub(super) async fn logs(api: &Api, arguments: &LogsArguments) -> anyhow::Result
     if !arguments.follow {
         let text = api.logs(&arguments.id, arguments.tail).await?;
         io::stdout().write_all(&text)?;
+        if text.iter().all(u8::is_ascii_whitespace) {
+            let id = &arguments.id;
+            say(format!(
+                "hint: the kernel's console says nothing; what processes write: pandastack sandbox process logs {id} PROCESS"
+            ));
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let mut signals = Signals::watch()?;
@@ -155,8 +110,8 @@ pub(crate) struct PreviewArguments {
     id: String,
     /// The port.
     port: u16,
-    /// Seconds until the link stops working [default: an hour].
-    #[arg(long, value_name = "SECONDS")]
+    /// Time until the link stops working, such as 600 or 12h [default: an hour].
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds, allow_negative_numbers = true)]
     expires: Option<i64>,
     /// A path that the link is limited to, with everything below it [default: all].
     #[arg(long)]

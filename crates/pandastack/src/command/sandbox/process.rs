@@ -10,6 +10,7 @@ use contract::process::{Process, ProcessInput, ProcessSignal, SignalName, StartP
 use serde_json::json;
 
 use crate::attached::Ended;
+use crate::duration::seconds;
 use crate::output::{self, Format};
 use crate::quoting::{line, variables};
 use crate::signals::{Signals, Told};
@@ -81,8 +82,8 @@ pub(crate) struct StartArguments {
     /// The user who runs it [default: root].
     #[arg(long, short)]
     user: Option<String>,
-    /// Seconds after which it is killed [default: never].
-    #[arg(long, value_name = "SECONDS")]
+    /// Time after which it is killed, such as 90 or 5m [default: never].
+    #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<f64>,
     /// A name of your own, to find it by.
     #[arg(long)]
@@ -220,7 +221,7 @@ async fn follow(api: &Api, which: &Which, for_it: ForIt, format: Format) -> anyh
     }
     Ok(match for_it {
         ForIt::Nothing => ExitCode::SUCCESS,
-        ForIt::Interrupts => Ended(code).code(),
+        ForIt::Interrupts => Ended::with(code).exit_code(),
     })
 }
 

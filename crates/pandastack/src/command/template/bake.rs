@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::config::Settings;
 use crate::engine::open_node;
+use crate::moving_line::MovingLine;
 use crate::output::{self, Format};
 
 /// Names of the templates that come with PandaStack.
@@ -30,20 +31,16 @@ fn find(name: &str) -> anyhow::Result<TemplateSpec> {
 /// Makes a template ready, telling a person how far it is.
 pub(crate) async fn bake(node: &Node, name: &str) -> anyhow::Result<SnapshotId> {
     let spec = find(name)?;
-    let last = Mutex::new(String::new());
+    let line = Mutex::new(MovingLine::new(format!("preparing {name}")));
     let report = |progress: BakeProgress| {
-        let line = match progress.stage {
+        let step = match progress.stage {
             BakeStage::Image(step) => format!("{}: {}", step.stage.name(), step.message),
             BakeStage::Booting => "booting it for the first and only time".to_owned(),
             BakeStage::Warming(command) => format!("warming up: {command}"),
             BakeStage::Saving => "saving it".to_owned(),
-            BakeStage::Ready => "ready".to_owned(),
+            BakeStage::Ready => return,
         };
-        let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *last != line {
-            output::say(format!("{}: {line}", progress.template));
-            *last = line;
-        }
+        line.lock().unwrap_or_else(std::sync::PoisonError::into_inner).step(&step);
     };
     node.template(&spec, &report).await.with_context(|| format!("prepare template {name}"))
 }

@@ -85,13 +85,9 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
         output::result(format, &build, || build.id.clone())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let told = tokio::select! {
-        followed = follow(api, &build.id) => followed.map(|()| None)?,
-        told = signals.next() => Some(told),
-    };
-    match told {
-        None => ended(api, &build.id, format).await,
-        Some(told) => cancel(api, &build.id, told).await,
+    tokio::select! {
+        followed = follow(api, &build.id) => ended(api, &build.id, &followed?, format).await,
+        told = signals.next() => cancel(api, &build.id, told).await,
     }
 }
 
@@ -146,12 +142,12 @@ fn form(arguments: &Arguments, progress: &Arc<Progress>) -> anyhow::Result<Build
     })
 }
 
-/// Shows what a build says until it is over. A log that breaks off, because the server restarts, is taken up again.
-async fn follow(api: &Api, id: &str) -> anyhow::Result<()> {
-    let (mut shown, mut tries) = (0, 0);
+/// Shows what a build says until it is over, and gives the last of it. A log that breaks off, because the server restarts, is taken up again.
+async fn follow(api: &Api, id: &str) -> anyhow::Result<String> {
+    let (mut shown, mut tries) = (Shown::default(), 0);
     loop {
         let error = match show(api, id, &mut shown).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(shown.last),
             Err(error @ ClientError::Refused(_))
                 if error.refusal().is_some_and(|refusal| refusal.status < 500) =>
             {
@@ -167,15 +163,22 @@ async fn follow(api: &Api, id: &str) -> anyhow::Result<()> {
     }
 }
 
+/// How far a log was shown.
+#[derive(Default)]
+struct Shown {
+    lines: u64,
+    last: String,
+}
+
 /// Shows a log from the line on that was not shown yet.
-async fn show(api: &Api, id: &str, shown: &mut u64) -> Result<(), ClientError> {
+async fn show(api: &Api, id: &str, shown: &mut Shown) -> Result<(), ClientError> {
     let mut log = api.follow_build(id).await?;
     let mut line_number = 0;
     while let Some(line) = log.next().await? {
         line_number += 1;
-        if line_number > *shown {
-            *shown = line_number;
-            say(line);
+        if line_number > shown.lines {
+            say(&line);
+            *shown = Shown { lines: line_number, last: line };
         }
     }
     if build_is_over(&api.build(id).await?) {
@@ -185,10 +188,14 @@ async fn show(api: &Api, id: &str, shown: &mut u64) -> Result<(), ClientError> {
     Err(ClientError::Silent { server: api.server().to_string() })
 }
 
-async fn ended(api: &Api, id: &str, format: Format) -> anyhow::Result<ExitCode> {
+async fn ended(api: &Api, id: &str, last: &str, format: Format) -> anyhow::Result<ExitCode> {
     let build = api.build(id).await?;
     if build.status != "done" {
         let reason = build.error.unwrap_or_else(|| "it does not say why".to_owned());
+        // The log ends with the reason, as a rule: it was just read.
+        if last.contains(&reason) && format == Format::Table {
+            bail!("build {id} of template {} failed", build.name);
+        }
         bail!("build {id} of template {} failed: {reason}", build.name);
     }
     output::result(format, &build, || build.name.clone())?;

@@ -120,7 +120,7 @@ async fn finished(api: &Api, sandbox: &str, command: &Command) -> Result<Done, C
             ExecEvent::Stdout(bytes) => keep(&mut stdout, &bytes),
             ExecEvent::Stderr(bytes) => keep(&mut stderr, &bytes),
             ExecEvent::Taken | ExecEvent::Deaf => {}
-            ExecEvent::Exited(code) => return Ok(Done { stdout, stderr, code }),
+            ExecEvent::Exited { code, .. } => return Ok(Done { stdout, stderr, code }),
         }
     }
 }

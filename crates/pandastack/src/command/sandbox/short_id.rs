@@ -1,0 +1,34 @@
+//! Ids as tables have room for them: beginnings that name one thing only.
+
+/// Fewest characters.
+const LENGTH_MIN: usize = 8;
+
+/// The length from which on the beginnings of these ids all differ.
+pub(super) fn length<'a>(ids: impl IntoIterator<Item = &'a str>) -> usize {
+    let mut ids: Vec<&str> = ids.into_iter().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let shared =
+        |pair: &[&str]| pair[0].bytes().zip(pair[1].bytes()).take_while(|(one, other)| one == other).count();
+    ids.windows(2).map(|pair| shared(pair) + 1).max().unwrap_or(0).max(LENGTH_MIN)
+}
+
+/// The beginning of an id.
+pub(super) fn short(id: &str, length: usize) -> &str {
+    id.get(..length).unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_differ() {
+        assert_eq!(length([]), 8);
+        assert_eq!(length(["abcdefghijkl"]), 8);
+        assert_eq!(length(["abcdefghijkl", "b"]), 8);
+        assert_eq!(length(["abcdefghijxx", "b", "abcdefghijkl"]), 11);
+        assert_eq!(length(["abcdefghijkl", "abcdefghijkl"]), 8);
+        assert_eq!((short("abcdefghijkl", 8), short("abc", 8)), ("abcdefgh", "abc"));
+    }
+}
