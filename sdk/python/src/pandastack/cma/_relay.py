@@ -279,5 +279,3 @@ def _decoded(line: str) -> Any:
 def _passed_on(headers: httpx.Headers) -> Dict[str, str]:
     names: List[str] = [name for name in headers if name in _PASSED_ON or name.startswith("anthropic-")]
     return {name: headers[name] for name in names}
-
-

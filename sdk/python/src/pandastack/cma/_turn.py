@@ -194,9 +194,7 @@ class Turn:
         running = asyncio.ensure_future(relay.run())
         back = asyncio.ensure_future(self._handed_back.wait())
         try:
-            await asyncio.wait(
-                {running, back}, timeout=self._config.max_session_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({running, back}, timeout=self._config.max_session_seconds, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 return self._ended(await running)
             end = End.HANDED_BACK if back.done() else End.TOO_LONG
@@ -219,9 +217,13 @@ class Turn:
         if outcome.exit_code != 0:
             for line in outcome.log.splitlines()[-20:]:
                 self._log(f"  {LOG}: {line}")
-        if self._lease.lost:
+        if outcome.exit_code != 0:
+            return End.LOST if self._lease.lost else End.FAILED
+        if not outcome.stopped_work:
+            # It believes that its lease is over, as when its guest had no time for heartbeats.
+            self._log("runner let go of its item, which the queue gives out again")
             return End.LOST
-        return End.DONE if outcome.exit_code == 0 else End.FAILED
+        return End.DONE
 
     async def _collect(self, sandbox: AsyncSandbox) -> None:
         local = self._config.outputs_dir / safe_name(self._work.session_id)

@@ -186,7 +186,7 @@ class Worker:
         if len(self._failures) > _REMEMBERED:
             self._failures.clear()
         self._failures.pop(work.id, None)
-        if end in (End.DONE, End.FAILED, End.TOO_LONG) and turn.needs_stop:
+        if end in (End.FAILED, End.TOO_LONG) and turn.needs_stop:
             await stop_quietly(queue, work, self.log)
 
     async def _end_turns(self) -> None:
