@@ -18,7 +18,7 @@ from .._async.sandbox import AsyncSandbox
 from .._json import as_object
 from ..exceptions import ConnectionError, ExecInterrupted, NotFoundError, ServerError
 from ._rules import Rules
-from ._work import Lease, Unavailable
+from ._work import KeyRejected, Lease, Unavailable
 
 #: How the process is found again.
 TAG = "claude-managed-agents"
@@ -201,7 +201,7 @@ class Relay:
     async def _answer(self, number: int, exchange: _Exchange) -> None:
         try:
             await self._pass_on(number, exchange)
-        except (httpx.HTTPError, httpx.InvalidURL, Unavailable) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, KeyRejected, Unavailable, ValueError) as error:
             await self._outgoing.put({"failed": number, "why": f"{type(error).__name__}"})
         finally:
             self._exchanges.pop(number, None)

@@ -159,6 +159,8 @@ class Turn:
         work, config = self._work, self._config
         if (sandbox.info.network or "none") != config.network:
             await sandbox.patch(network=config.network)
+        for warning in sandbox.info.get("warnings", []):
+            self._log(f"the server warns: {warning}")
         token = work.token
         env = {
             "ANTHROPIC_ENVIRONMENT_ID": config.environment_id,

@@ -6,6 +6,7 @@ import asyncio
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from datetime import datetime, timezone
 from typing import Any, Awaitable, Callable, Dict, Optional, Set
@@ -26,6 +27,8 @@ FAILURES_MAX = 3
 _REMEMBERED = 1000
 #: How long a template may be made and room be waited for.
 CREATE_TIMEOUT = 900.0
+#: Seconds between two lines about that.
+WAITS_SAID_EVERY = 30.0
 
 
 def _print(text: str) -> None:
@@ -46,6 +49,7 @@ class Worker:
         self._tasks: Dict[str, asyncio.Task[None]] = {}
         self._failures: Counter[str] = Counter()
         self._rejected: Optional[KeyRejected] = None
+        self._waits_said_at = 0.0
         self._stopping = threading.Event()
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._stop: Optional[asyncio.Event] = None
@@ -102,7 +106,10 @@ class Worker:
         self.log("stopped")
 
     def _waits(self, event: CreateRetryEvent) -> None:
-        self.log(f"no sandbox yet ({event.error}), asking again in {event.delay_seconds:.0f} s")
+        now = time.monotonic()
+        if event.attempt == 1 or now - self._waits_said_at >= WAITS_SAID_EVERY:
+            self._waits_said_at = now
+            self.log(f"no sandbox yet ({event.error}), asking again")
 
     async def _work(self, client: AsyncPandaStack, http: httpx.AsyncClient) -> None:
         assert self._stop is not None
