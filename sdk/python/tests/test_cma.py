@@ -235,6 +235,7 @@ class LocalStream:
 
 class Upstream(BaseHTTPRequestHandler):
     seen: List[Dict[str, Any]] = []
+    heard = threading.Event()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
@@ -245,6 +246,11 @@ class Upstream(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "application/octet-stream")
         self.end_headers()
+        if self.path.endswith("/stream"):
+            self.wfile.write(b"first")
+            # The rest comes when the first is there.
+            self.heard.wait(60)
+        self.heard.set()
         self.wfile.write(b"x" * (3 << 20) if self.path.startswith("/v1/skills") else b'{"ok": true}')
 
     do_GET = do_POST = respond
@@ -261,6 +267,10 @@ def ask(path, body=None):
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
+with urllib.request.urlopen(base + "/v1/sessions/session_1/events/stream") as stream:
+    assert stream.read(5) == b"first"
+    assert ask("/v1/sessions/session_1")[0] == 200
+    assert stream.read() == b'{"ok": true}'
 assert len(ask("/v1/skills/s/versions/1/content")[1]) == 3 << 20
 large = b'{"events": [{"type": "user.tool_result", "content": "%s"}]}' % (b"y" * (1 << 20))
 assert ask("/v1/sessions/session_1/events", large) == (200, b'{"ok": true}')
@@ -277,6 +287,7 @@ def test_requests_leave_through_the_relay(tmp_path: Path) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Upstream.seen.clear()
+    Upstream.heard.clear()
 
     async def check() -> Outcome:
         pipe = asyncio.subprocess.PIPE
@@ -301,9 +312,9 @@ def test_requests_leave_through_the_relay(tmp_path: Path) -> None:
     server.shutdown()
     server.server_close()
     assert (outcome.exit_code, outcome.log, outcome.stopped_work) == (3, "the end of the log\n", False)
-    skill, large, twofold = Upstream.seen
-    for request in Upstream.seen:
-        assert request["headers"]["authorization"] == f"Bearer {KEY}" and request["headers"]["x-kept"] == "yes"
+    _, _, skill, large, twofold = Upstream.seen
+    assert all(request["headers"]["authorization"] == f"Bearer {KEY}" for request in Upstream.seen)
+    assert skill["headers"]["x-kept"] == "yes"
     assert len(large["body"]) > 1 << 20
     assert json.loads(twofold["body"]) == {"events": [{"type": "user.tool_result"}]} and b"user.message" not in twofold["body"]
 

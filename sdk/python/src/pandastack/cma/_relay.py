@@ -228,7 +228,8 @@ class Relay:
             await self._outgoing.put(
                 {"answer": number, "status": response.status_code, "headers": _passed_on(response.headers)}
             )
-            async for piece in response.aiter_raw(PIECE):
+            # As they come: with a size, a stream of events would wait until it has so many bytes.
+            async for piece in response.aiter_raw():
                 await self._data(number, piece)
         if self._rules.is_stop(method, path) and response.status_code < 300:
             self._stopped_work = True
@@ -236,12 +237,13 @@ class Relay:
 
     async def _whole(self, number: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
         await self._outgoing.put({"answer": number, "status": status, "headers": dict(headers)})
-        for start in range(0, len(body), PIECE):
-            await self._data(number, body[start : start + PIECE])
+        await self._data(number, body)
         await self._outgoing.put({"done": number})
 
-    async def _data(self, number: int, piece: bytes) -> None:
-        await self._outgoing.put({"data_of": number, "data": base64.b64encode(piece).decode()})
+    async def _data(self, number: int, data: bytes) -> None:
+        for start in range(0, len(data), PIECE):
+            piece = base64.b64encode(data[start : start + PIECE]).decode()
+            await self._outgoing.put({"data_of": number, "data": piece})
 
     async def _send(self) -> None:
         while True:
