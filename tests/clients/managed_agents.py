@@ -40,6 +40,7 @@ KEY = "-".join(["sk", "ant", "oat01", os.urandom(16).hex()])
 TOKEN = "-".join(["sess", os.urandom(16).hex()])
 TIMEOUT = float(os.environ.get("MANAGED_AGENTS_TIMEOUT", "600"))
 NOW = "2026-01-01T00:00:00Z"
+STARTED = int(time.time()) - 60
 
 
 def wait(what, condition, timeout=TIMEOUT):
@@ -280,8 +281,17 @@ class Worker:
 
     def __init__(self, command, environment):
         self.lines = []
+        self.command, self.environment = command, environment
+        self.go_on()
+
+    def go_on(self):
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self.command,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -311,15 +321,47 @@ def same(what, wanted, found):
     print(f"{what}: {found!r}", flush=True)
 
 
-def key_on_disk(sandbox, *words):
-    """How often the words are on the guest's disk, in files or in blocks that no file has any more."""
-    # Spelled so that the command itself is not found.
-    spelled = ["".join(f"[{letter}]" if at == 0 else letter for at, letter in enumerate(word)) for word in words]
-    pattern = " ".join(f"-e '{word}'" for word in spelled)
-    # Holes of the disk are most of it, and nothing is in them.
-    search = f"sync; grep -rlaE {pattern} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev 2>/dev/null"
-    raw = f"echo raw $(grep -caE {pattern} /dev/vda)"
-    return shell(sandbox, f"{search}; {raw}", timeout=1200)
+def holds(path, words):
+    """Which of the words are in a file, holes left out."""
+    found, overlap = set(), max(map(len, words))
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        at = 0
+        while at < end:
+            try:
+                at = file.seek(at, os.SEEK_DATA)
+            except OSError:
+                break
+            stop = file.seek(at, os.SEEK_HOLE)
+            while at < stop:
+                file.seek(at)
+                piece = file.read(min(16 << 20, stop - at) + overlap)
+                found.update(word for word in words if word.encode() in piece)
+                at += 16 << 20
+            at = max(at, stop) if at >= stop else stop
+    return found
+
+
+def keys_kept(sandbox, data_dir, marker, ours):
+    """Looks for keys in what a sandbox keeps. The marker has to be found, or it was looked for in the wrong place."""
+    secrets = [KEY, TOKEN]
+    shell(sandbox, "sync")
+    # Spelled so that the command itself is not found. What is older is the template's.
+    spelled = " ".join(f"-e '[{word[0]}]{word[1:]}'" for word in secrets)
+    recent = f"find / -xdev -path /usr -prune -o -type f -newermt @{STARTED} -print0 | xargs -0 cat 2>/dev/null"
+    same("keys in files of the guest", "0", shell(sandbox, f"{recent} | grep -ca {spelled} || true"))
+    same("the marker in them", "1", shell(sandbox, f"{recent} | grep -ca '[{marker[0]}]{marker[1:]}' || true"))
+    if data_dir is None:
+        return
+    # Blocks that no file has any more too, and what is kept of its memory.
+    panda("POST", f"/sandboxes/{sandbox}/hibernate")
+    files = [one for one in Path(data_dir, "pool/sandboxes").rglob("*") if one.is_file() and not one.is_symlink()]
+    found = {str(one.relative_to(data_dir)): holds(one, [*secrets, marker]) for one in files}
+    print({name: len(words) for name, words in found.items()}, flush=True)
+    disks = [words for name, words in found.items() if name.endswith("disk")]
+    same("the marker on the disk", True, any(marker in words for words in disks))
+    same("keys on the disk", False, any(words & set(secrets) for words in disks))
+    same("keys in memory that is kept", not ours, any(words & set(secrets) for words in found.values()))
 
 
 def template_for(host, port):
@@ -345,7 +387,7 @@ def template_for(host, port):
     return name
 
 
-def run(kind, command, host, listener):
+def run(kind, command, host, listener, data_dir):
     ours = kind == "ours"
     api = Anthropic(lambda item, token: token == (TOKEN if item.secret else KEY) if ours else token == KEY)
     server = Quiet((host, 0), type("Scripted", (Handler,), {"api": api}), bind_and_activate=False)
@@ -361,6 +403,7 @@ def run(kind, command, host, listener):
             "ANTHROPIC_BASE_URL": f"http://{host}:{port}",
             "CMA_OUTPUTS_DIR": outputs,
             "CMA_MAX_IDLE_SECONDS": "1",
+            "CMA_STOP_SECONDS": "1",
             "PANDASTACK_MAX_CREATE_RETRY_SECONDS": "900",
             "PYTHONUNBUFFERED": "1",
         }
@@ -370,7 +413,7 @@ def run(kind, command, host, listener):
             template = environment["CMA_TEMPLATE"] = template_for(host, port)
         worker = Worker(command, environment)
         try:
-            turns(api, worker, Path(outputs) / SESSION, ours)
+            turns(api, worker, Path(outputs) / SESSION, ours, data_dir)
             if ours:
                 refusals(api, environment, command)
         finally:
@@ -390,18 +433,19 @@ def sleeps(sandbox):
     return lambda: [one for one in sandboxes() if one["id"] == sandbox and one["status"] == "hibernated"]
 
 
-def turns(api, worker, outputs, ours):
+def turns(api, worker, outputs, ours, data_dir):
     first = api.begin(1)
     wait("the first item is taken", lambda: first.state != "queued" or worker.process.poll() is not None)
     if worker.process.poll() is not None:
         raise SystemExit("the worker ended")
-    keep = "sleep 100000 & echo $! > /run/kept; echo draft > /mnt/session/outputs/plan; mkdir -p /mnt/session/outputs/more"
+    marker = "marker" + os.urandom(16).hex()
+    keep = f"sleep 100000 & echo $! > /run/kept; echo {marker} > /root/marker; echo draft > /mnt/session/outputs/plan; mkdir -p /mnt/session/outputs/more"
     said = api.call("bash", first, command=f"{keep}; echo deeper > /mnt/session/outputs/more/deep; echo made")
     same("the first result", "made", said.strip())
     if ours:
         # The runner's own variables name the relay, which takes what a runner needs and nothing else.
         base = "base=$(tr '\\0' '\\n' < /proc/$PPID/environ | sed -n 's/^ANTHROPIC_BASE_URL=//p')"
-        curl = "curl -s -o /dev/null -w '%{http_code} ' -H 'content-type: application/json' --noproxy '*'"
+        curl = "curl -s -o /dev/null -w '%{http_code} ' -H 'anthropic-version: 2023-06-01' -H 'content-type: application/json' --noproxy '*'"
         event = '-d \'{"events": [{"type": "user.tool_confirmation", "tool_use_id": "x", "result": "allow"}]}\''
         allowed, refused = f"$base/v1/sessions/{SESSION}", f"$base/v1/environments/{ENVIRONMENT}/work/poll"
         line = f"{base}; {curl} {allowed}; {curl} {refused}; {curl} {event} {allowed}/events"
@@ -415,6 +459,8 @@ def turns(api, worker, outputs, ours):
 
     secret = base64.urlsafe_b64encode(json.dumps({"sessions_token": TOKEN}).encode()).decode().rstrip("=")
     second = api.begin(2, secret)
+    if ours:
+        handed_back(api, worker, second, sandbox["id"])
     alive = "kill -0 $(cat /run/kept) && cat /mnt/session/outputs/plan && echo final > /mnt/session/outputs/plan"
     same("what is left of the first turn", "draft", api.call("bash", second, command=alive).strip())
     if ours:
@@ -431,7 +477,25 @@ def turns(api, worker, outputs, ours):
     same("how the worker ends", 0, worker.stop())
     if ours:
         same("failures of the worker", None, worker.says("failed|Traceback"))
-    same("keys on the guest's disk", "raw 0", key_on_disk(sandbox["id"], KEY, TOKEN))
+    keys_kept(sandbox["id"], data_dir, marker, ours)
+
+
+def handed_back(api, worker, item, sandbox):
+    """Stops the worker in the middle of a call, and has another one go on with the turn."""
+    line = "if [ -e /run/interrupted ]; then echo once more; else touch /run/interrupted; sleep 100000; fi"
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(api.call("bash", item, command=line).strip()), daemon=True)
+    asking.start()
+    wait("the call runs", lambda: item.state == "active" and shell(sandbox, "ls /run/interrupted 2>/dev/null || true"))
+    same("how a worker that is told to stop ends", 0, worker.stop())
+    same("its item", "active", item.state)
+    same("whether the sandbox sleeps", True, bool(sleeps(sandbox)()))
+    # The lease is over.
+    with api.lock:
+        item.state, item.last, item.given_at = "queued", "", 0.0
+    worker.go_on()
+    wait("the call is made again", lambda: answers)
+    same("the interrupted call, made again", "once more", answers[0])
 
 
 def refusals(api, environment, command):
@@ -522,10 +586,11 @@ def serving(program, data_dir):
 def main():
     arguments = sys.argv[1:]
     served = contextlib.nullcontext()
-    host = "127.0.0.1"
+    host, data_dir = "127.0.0.1", None
     if arguments[:1] == ["--serve"]:
         leave_the_machine()
-        served = serving(*arguments[1:3])
+        data_dir = arguments[2]
+        served = serving(arguments[1], data_dir)
         arguments = arguments[3:]
         host = WORLD
     if not arguments:
@@ -541,7 +606,7 @@ def main():
             if kind not in commands:
                 raise SystemExit(__doc__)
             listener = listen_in_world() if host == WORLD else socket.create_server((host, 0))
-            run(kind, commands[kind], host, listener)
+            run(kind, commands[kind], host, listener, data_dir)
 
 
 if __name__ == "__main__":
