@@ -43,6 +43,7 @@ from ._sync.sandbox import Sandbox, SandboxCommands
 from ._sync.terminal import Terminal
 from ._version import __version__
 from .client import Client
+from .cma import CmaConfig, Worker
 from .exceptions import (
     APIConnectionError,
     APITimeoutError,
@@ -140,6 +141,7 @@ __all__ = [
     "Candidate",
     "CapacityError",
     "Client",
+    "CmaConfig",
     "CodeContext",
     "CommandFailed",
     "ConflictError",
@@ -208,6 +210,7 @@ __all__ = [
     "Volume",
     "Volumes",
     "VolumesAPI",
+    "Worker",
     "__version__",
     "explore",
     "get_default_async_client",
