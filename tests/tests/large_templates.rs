@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use image::template;
-use tests::{Guest, Lab, LabSettings, kept_images};
+use tests::{Guest, Lab, LabSettings, kept_images, program, published, run_for};
+use tokio::process::Command;
 use tokio::sync::Mutex;
 
 /// One at a time: each needs the whole host.
@@ -20,11 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// Which are tried.
 const VARIABLE: &str = "PANDASTACK_TEST_TEMPLATES";
 
+/// Whether a template is to be tried; says so when it is not.
+fn is_wanted(name: &str) -> bool {
+    let wanted = std::env::var(VARIABLE).unwrap_or_default();
+    let is_wanted = wanted.split(',').any(|word| word == name || word == "all");
+    if !is_wanted {
+        eprintln!("SKIPPED: template {name} was not tried; set {VARIABLE}={name} or {VARIABLE}=all");
+    }
+    is_wanted
+}
+
 /// Builds and bakes a template, if it is to be tried, and hands over one of its sandboxes.
 fn try_out(name: &'static str, test: impl AsyncFnOnce(&Guest) -> Result<()>) -> Result<()> {
-    let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    if !wanted.split(',').any(|word| word == name || word == "all") {
-        eprintln!("SKIPPED: template {name} was not tried; set {VARIABLE}={name} or {VARIABLE}=all");
+    if !is_wanted(name) {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -191,6 +200,44 @@ fn a_managed_agents_worker_finds_what_it_needs() -> Result<()> {
             timeout 200 ant beta:worker run --workdir /workspace --log-format json > /tmp/worker.log 2>&1; echo exit=$?\n\
             grep -c 'env_1/work/work_1.*Bearer key_1 None' /tmp/asked && echo asked";
         expect(guest, work, "asked").await
+    })
+}
+
+/// Our worker and the published ones, end to end: two turns of a session with a scripted server in the place of Anthropic's API, in
+/// a network of the script's own.
+#[test]
+fn managed_agents_work_in_sandboxes_that_sleep() -> Result<()> {
+    if !is_wanted("claude-agent") {
+        return Ok(());
+    }
+    run_for(PATIENCE, async || {
+        let _turn = TURN.lock().await;
+        let settings = LabSettings { pool_bytes: 40 << 30, ..LabSettings::new("managed-agents") };
+        let lab = Lab::open(settings).await?;
+        let spec = template::find("claude-agent").context("no such template")?;
+        kept_images::bake(&lab, &[spec]).await?;
+        let mut lab = lab.close().await;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/python/src").canonicalize()?;
+        let ours = published::python("requirements-sdk.txt").await?.join("python");
+        let theirs = published::python("requirements.txt").await?.join("python");
+        let npm = published::node().await?.join("node_modules/@pandastack/sdk/dist/cli.js");
+        let program = tokio::task::block_in_place(program::path)?;
+        let script = published::scripts().join("managed_agents.py");
+        let addresses = lab.config().addresses.to_string();
+        for worker in [
+            format!("ours={}", ours.display()),
+            format!("published={}", theirs.display()),
+            format!("npm={}", npm.display()),
+        ] {
+            let mut command = Command::new(&ours);
+            command.arg(&script).arg("--serve").arg(program).arg(lab.data_dir()).arg(&worker);
+            command.env("SERVE_OPTIONS", format!("--addresses {addresses} --pool-gib 8"));
+            if worker.starts_with("ours") {
+                command.env("PYTHONPATH", &source).env("PYTHONDONTWRITEBYTECODE", "1");
+            }
+            eprintln!("{}", published::output(&mut command, PATIENCE).await?);
+        }
+        lab.remove()
     })
 }
 

@@ -20,11 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const PROGRAM_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Names of the published packages that ours leave out, by how they begin, and why.
-const LEFT_OUT: [(&str, &str); 13] = [
+const LEFT_OUT: [(&str, &str); 10] = [
     ("pandastack.cli:", "the command line is the program `pandastack`"),
-    ("pandastack.cma:", "a worker for the agents of another company, not a client of the API"),
-    ("pandastack:CmaConfig", "the same"),
-    ("pandastack:Worker", "the same"),
     ("pandastack:Client.session", "an object of an HTTP library that ours does not use"),
     ("pandastack.client:Client.session", "the same"),
     (

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub(crate) mod agents;
 pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod context;

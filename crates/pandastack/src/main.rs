@@ -89,6 +89,9 @@ enum Command {
     #[command(after_help = "Examples:\n  pandastack mcp\n  pandastack mcp --sandbox 0a1b2c3d\n\n\
         With Claude Code: claude mcp add sandboxes -- pandastack mcp")]
     Mcp(command::mcp::Arguments),
+    /// Run workers for agents whose loop runs elsewhere.
+    #[command(subcommand)]
+    Agents(command::agents::Command),
     /// Serve the API: everything in one process, with nothing else to install.
     #[command(after_help = "Example:\n  pandastack serve --listen 127.0.0.1:8080 --prepare base")]
     Serve {
@@ -188,6 +191,7 @@ async fn perform(connection: &Connection, command: Command, format: Format) -> a
         Command::Me => command::auth::status(connection, format).await.map(|()| ExitCode::SUCCESS),
         Command::Context(context) => command::context::run(context, format),
         Command::Mcp(mcp) => command::mcp::run(connection, mcp).await,
+        Command::Agents(agents) => command::agents::run(connection, agents),
         Command::Serve { host, serve } => command::serve::run(&settings(&host)?, *serve, None).await,
         Command::Doctor { host, doctor } => command::doctor::run(&settings(&host)?, &doctor, format),
         Command::Setup { host, setup } => command::setup::run(&settings(&host)?, &setup, format).await,

@@ -95,6 +95,13 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/guides/hosts.md", "pandastack serve", "needs a kernel of one's own"),
     ("docs/guides/hosts.md", "pandastack setup", "downloads; tests/setup does that from a server of its own"),
     ("docs/guides/hosts.md", "sysctl -w vm.nr_hugepages", "takes memory of the host for good"),
+    (
+        "docs/guides/managed-agents.md",
+        "export ANTHROPIC_ENVIRONMENT_ID",
+        "needs an account at Anthropic; tests/managed_agents does that with a scripted server",
+    ),
+    ("docs/guides/managed-agents.md", "from pandastack.cma", "the same"),
+    ("docs/guides/managed-agents.md", "pandastack serve", "opens a network of the host"),
     ("docs/guides/mcp.md", "claude mcp add", "changes the settings of another program"),
     ("docs/guides/mcp.md", "{", "a file, not a program"),
     ("docs/guides/networking.md", "pandastack serve", "opens a network of the host"),
@@ -180,6 +187,7 @@ documents! {
     files_and_processes: "docs/guides/files-and-processes.md", [];
     hibernation: "docs/guides/hibernation.md", [];
     hosts: "docs/guides/hosts.md", [];
+    managed_agents: "docs/guides/managed-agents.md", [];
     mcp: "docs/guides/mcp.md", [];
     local: "docs/guides/local.md", [];
     networking: "docs/guides/networking.md", [];

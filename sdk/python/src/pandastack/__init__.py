@@ -47,6 +47,7 @@ from ._sync.tunnel import Tunnel
 from ._sync.watching import Watch
 from ._version import __version__
 from .client import Client
+from .cma import CmaConfig, Worker
 from .exceptions import (
     APIConnectionError,
     APITimeoutError,
@@ -155,6 +156,7 @@ __all__ = [
     "Candidate",
     "CapacityError",
     "Client",
+    "CmaConfig",
     "CodeContext",
     "CommandFailed",
     "ConflictError",
@@ -232,6 +234,7 @@ __all__ = [
     "Volumes",
     "VolumesAPI",
     "Watch",
+    "Worker",
     "__version__",
     "explore",
     "get_default_async_client",
