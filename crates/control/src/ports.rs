@@ -104,6 +104,21 @@ impl Control {
         self.connect_in(sandbox, port).await
     }
 
+    /// A connection to any port of a sandbox's loopback, for a caller whose key may change things: what listens there asks for
+    /// passwords and keys of its own, if for any.
+    pub async fn connect_any(
+        &self,
+        caller: &Caller,
+        id: &str,
+        port: u16,
+    ) -> Result<(InUse, Connection), ControlError> {
+        if port == 0 {
+            return Err(ControlError::invalid("port must be between 1 and 65535"));
+        }
+        let sandbox = self.enter(caller, id).await.map_err(not_running)?;
+        self.connect_in(sandbox, port).await
+    }
+
     pub(crate) async fn connect_in(
         &self,
         sandbox: InUse,

@@ -16,7 +16,7 @@ use crate::operations::Build;
 use crate::{
     auth, builds, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server,
     lifecycle, logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes,
-    snapshots, templates, terminal, volumes,
+    snapshots, templates, terminal, tunnel, volumes,
 };
 
 #[derive(OpenApi)]
@@ -60,6 +60,7 @@ fn with_key() -> OpenApiRouter<Control> {
         .merge(forks::routes())
         .merge(ports::routes())
         .merge(proxy::routes())
+        .merge(tunnel::routes())
         .merge(volumes::routes())
         .merge(templates::routes())
         .merge(builds::routes())

@@ -47,6 +47,7 @@ mod socket;
 mod sse;
 mod templates;
 mod terminal;
+mod tunnel;
 mod utf8;
 mod volumes;
 
