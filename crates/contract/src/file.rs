@@ -85,7 +85,7 @@ pub struct SignFile {
 /// A URL that works without a key for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignedFile {
-    /// The URL. Whoever has it can use it.
+    /// The URL. It works for everyone who has it.
     pub url: String,
     /// How to use it: `GET` or `PUT`.
     pub method: String,

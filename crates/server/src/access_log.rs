@@ -15,7 +15,7 @@ use hyper::body::{Bytes, Frame, SizeHint};
 /// Routes that are asked all the time by what watches the server.
 const PROBES: [&str; 2] = ["/healthz", "/metrics"];
 
-/// Whose request it was, told by whoever found out: an extension of the answer.
+/// The tenant whose request it was: an extension of the answer, set where the request was let in.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant(pub(crate) TenantId);
 

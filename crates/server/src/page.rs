@@ -40,7 +40,7 @@ fn quality(accept: &str, wanted: &str) -> Option<f32> {
     })
 }
 
-/// Whether whoever asks is a browser that shows what it gets: it asks for HTML by name, and not less than for JSON.
+/// Whether the client is a browser that shows what it gets: it asks for HTML by name, and not less than for JSON.
 pub(crate) fn wanted(headers: &HeaderMap) -> bool {
     let accept: Vec<&str> =
         headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
@@ -49,7 +49,7 @@ pub(crate) fn wanted(headers: &HeaderMap) -> bool {
     html > 0.0 && html >= quality(&accept, "application/json").unwrap_or(0.0)
 }
 
-/// A failure as whoever asked wants it.
+/// A failure in the form that the client wants.
 pub(crate) fn failed(error: ControlError, page: bool) -> Response {
     if !page {
         return Failed(error).into_response();
