@@ -110,3 +110,83 @@ impl hyper::body::Body for Followed {
         self.inner.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{Debug, Write};
+    use std::sync::{Arc, Mutex};
+
+    use http_body_util::BodyExt;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    struct Fields(String);
+
+    impl Visit for Fields {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            if field.name() != "duration_ms" && field.name() != "message" {
+                let _ = write!(self.0, " {}={value:?}", field.name());
+            }
+        }
+    }
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let metadata = event.metadata();
+            let mut fields = Fields(format!("{} {}", metadata.target(), metadata.level()));
+            event.record(&mut fields);
+            self.0.lock().unwrap().push(fields.0);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    fn followed(route: &str, response: Response) -> Response {
+        let entry = Entry {
+            method: "GET".to_owned(),
+            route: route.to_owned(),
+            request_id: "r1".to_owned(),
+            started: Instant::now(),
+        };
+        entry.follow(response)
+    }
+
+    #[tokio::test]
+    async fn a_line_is_written_when_the_answer_was_sent() {
+        let log = Log::default();
+        let _logging = tracing::subscriber::set_default(log.clone());
+        let tenant = TenantId::from_random([2; 16]);
+        let mut response = Response::new(Body::from("hello"));
+        response.extensions_mut().insert(Tenant(tenant.clone()));
+        let response = followed("/v1/f/{token}", response);
+        assert!(log.0.lock().unwrap().is_empty(), "it is not sent yet");
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+        drop(followed("/healthz", Response::new(Body::empty())));
+        let mut ill = Response::new(Body::empty());
+        *ill.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        drop(followed("/healthz", ill));
+        let expected = [
+            format!(
+                "access INFO method=\"GET\" route=\"/v1/f/{{token}}\" status=200 bytes=5 request_id=\"r1\" tenant=\"{tenant}\""
+            ),
+            "access DEBUG method=\"GET\" route=\"/healthz\" status=200 bytes=0 request_id=\"r1\"".to_owned(),
+            "access INFO method=\"GET\" route=\"/healthz\" status=503 bytes=0 request_id=\"r1\"".to_owned(),
+        ];
+        assert_eq!(*log.0.lock().unwrap(), expected);
+    }
+}

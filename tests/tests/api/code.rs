@@ -89,9 +89,9 @@ fn the_default_context_is_made_once_kept_forked_and_replaced() -> Result<()> {
         ensure!(run_in(&child, "echo $plan; plan=theirs").await?["stdout"] == "draft\n");
         ensure!(run_in(&id, "echo $plan").await?["stdout"] == "draft\n");
         // A cell that ends its interpreter says so, and the next one has a new one.
-        let ended = run_in(&id, "exit 3").await?;
+        let ended = run_in(&id, "kill -9 $$").await?;
         ensure!(
-            ended["exit"] == 3 && ended["error"].as_str().is_some_and(|text| text.contains("lost")),
+            ended["exit"] == 137 && ended["error"].as_str().is_some_and(|text| text.contains("lost")),
             "{ended}"
         );
         ensure!(run_in(&id, "echo [$plan]").await?["stdout"] == "[]\n");
