@@ -216,7 +216,7 @@ fn what_cannot_be_opened_is_refused_in_json_before_the_upgrade() -> Result<()> {
     in_api(async |api| {
         let id = api.create().await?;
         let other = api.second_tenant().await?;
-        for path in ["ssh", "exec/pty", "exec/ws", "lsp/python"] {
+        for path in ["ssh", "exec/pty", "exec/ws", "lsp/python", "ports/9/tcp"] {
             let address = format!("/v1/sandboxes/{id}/{path}");
             let refused = async |address: &str, key: Option<&str>| -> Result<u16> {
                 match Socket::try_open(api, address, key, None).await? {
@@ -246,6 +246,105 @@ fn what_cannot_be_opened_is_refused_in_json_before_the_upgrade() -> Result<()> {
         api.post_nothing(&format!("/v1/sandboxes/{id}/pause")).await?.expect(204)?;
         let paused = format!("/v1/sandboxes/{id}/exec/ws");
         ensure!(matches!(Socket::try_open(api, &paused, api.key(), None).await?, Err((409, _))));
+        api.remove(&id).await
+    })
+}
+
+/// Takes one connection at a time on two ports: what comes on the first goes back in capitals once the client writes no more; on
+/// the second a greeting is sent and the connection closed.
+const TUNNELLED: &str = "\
+import _socket as s, _thread, time
+def listen(port, serve):
+    a = s.socket(s.AF_INET, s.SOCK_STREAM)
+    a.setsockopt(s.SOL_SOCKET, s.SO_REUSEADDR, 1)
+    a.bind(('127.0.0.1', port))
+    a.listen()
+    while True:
+        fd, _ = a._accept()
+        c = s.socket(fileno=fd)
+        serve(c)
+        c.close()
+def capitals(c):
+    got = b''
+    while True:
+        piece = c.recv(65536)
+        if not piece:
+            break
+        got += piece
+    open('/tmp/got', 'w').write(str(len(got)))
+    c.sendall(got.upper())
+_thread.start_new_thread(listen, (22, lambda c: c.sendall(b'SSH-2.0-hello')))
+listen(7000, capitals)
+";
+
+#[test]
+fn a_tunnel_carries_one_connection_with_both_its_ends() -> Result<()> {
+    in_api(async |api| {
+        let id = api.create().await?;
+        let path = |port: u16| format!("/v1/sandboxes/{id}/ports/{port}/tcp");
+        let refused = async |port: u16| -> Result<(u16, Value)> {
+            match Socket::try_open(api, &path(port), api.key(), None).await? {
+                Ok(_) => bail!("port {port} was opened"),
+                Err(refused) => Ok(refused),
+            }
+        };
+        ensure!(refused(7000).await?.0 == 502 && refused(22).await?.0 == 502 && refused(0).await?.0 == 400);
+        let argv = json!(["python3", "-c", TUNNELLED]);
+        api.post(&format!("/v1/sandboxes/{id}/processes"), json!({ "argv": argv })).await?.expect(201)?;
+        wait::until_async("it listens", PATIENCE, async || {
+            Ok(Socket::try_open(api, &path(22), api.key(), None).await?.is_ok())
+        })
+        .await?;
+        wait::until_async("it listens", PATIENCE, async || {
+            let ports = api.get(&format!("/v1/sandboxes/{id}/ports")).await?.expect(200)?.json()?;
+            Ok(ports.as_array().into_iter().flatten().any(|port| port["port"] == 7000))
+        })
+        .await?;
+        // A sleeping sandbox is woken. More than fits anywhere on the way goes in, and comes back only after the end was told.
+        api.post_nothing(&format!("/v1/sandboxes/{id}/hibernate")).await?.expect(200)?;
+        let mut tunnel = Socket::open(api, &path(7000)).await?;
+        let line = vec![b'a'; 256 << 10];
+        for _ in 0..12 {
+            tunnel.send(line.clone()).await?;
+        }
+        ensure!(tunnel.output.is_empty());
+        tunnel.say(json!({ "eof": true })).await?;
+        let code = tunnel.until_closed().await?;
+        ensure!(
+            code == Some(1000) && tunnel.texts == [json!({ "eof": true })],
+            "{code:?} {:?}",
+            tunnel.texts
+        );
+        ensure!(tunnel.output == vec![b'A'; 12 * line.len()], "{} bytes came back", tunnel.output.len());
+        // The other way around: the guest ends first, and the client may still write.
+        let mut greeted = Socket::open(api, &path(22)).await?;
+        greeted.until("SSH-2.0-hello").await?;
+        greeted.until_text(|text| text["eof"] == true).await?;
+        greeted.say(json!({ "eof": true })).await?;
+        ensure!(greeted.until_closed().await? == Some(1000));
+        // What was sent before the WebSocket was closed still arrives.
+        let mut hasty = Socket::open(api, &path(7000)).await?;
+        hasty.send(b"hasty".to_vec()).await?;
+        hasty.stream.close(None).await?;
+        let got = async || Ok(api.shell(&id, "cat /tmp/got").await? == "5");
+        wait::until_async("it arrived", PATIENCE, got).await?;
+        let mut strange = Socket::open(api, &path(7000)).await?;
+        strange.say(json!({ "eof": false })).await?;
+        ensure!(strange.until_closed().await? == Some(1008));
+        // A key that does not work any more takes its connections along.
+        let made = api.post("/v1/me/tokens", json!({ "label": "short" })).await?.expect(201)?.json()?;
+        let key = made["token"].as_str().context("no key")?;
+        let prefix = made["prefix"].as_str().context("no prefix")?;
+        let reading = api.post("/v1/me/tokens", json!({ "scope": "read" })).await?.expect(201)?.json()?;
+        let opened = Socket::try_open(api, &path(7000), reading["token"].as_str(), None).await?;
+        ensure!(matches!(opened, Err((403, _))), "a key that may only read opened it");
+        let opened = Socket::try_open(api, &path(7000), Some(key), None).await?;
+        let mut revoked = opened.map_err(|(status, body)| anyhow::anyhow!("{status} {body}"))?;
+        api.delete(&format!("/v1/me/tokens/{prefix}")).await?.expect(204)?;
+        ensure!(revoked.until_closed().await? == Some(1008));
+        let audit = api.get("/v1/audit?limit=1000").await?.expect(200)?.json()?;
+        let entries = audit["entries"].as_array().context("no entries")?;
+        ensure!(entries.iter().any(|entry| entry["path"] == path(7000).as_str() && entry["status"] == 101));
         api.remove(&id).await
     })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use contract::port::{AddPort, Port};
 use guest_link::client::{Connection, LinkError};
+use guest_link::message::Failure;
 use store::{SandboxChange, SandboxRow, Scope};
 
 use crate::access::InUse;
@@ -104,6 +105,21 @@ impl Control {
         self.connect_in(sandbox, port).await
     }
 
+    /// A connection to any port of a sandbox's loopback, for a caller whose key may change things: what listens there asks for
+    /// passwords and keys of its own, if for any.
+    pub async fn connect_any(
+        &self,
+        caller: &Caller,
+        id: &str,
+        port: u16,
+    ) -> Result<(InUse, Connection), ControlError> {
+        if port == 0 {
+            return Err(ControlError::invalid("port must be between 1 and 65535"));
+        }
+        let sandbox = self.enter(caller, id).await.map_err(not_running)?;
+        self.connect_in(sandbox, port).await
+    }
+
     pub(crate) async fn connect_in(
         &self,
         sandbox: InUse,
@@ -117,6 +133,11 @@ impl Control {
         };
         match connected {
             Ok(connection) => Ok((sandbox, connection)),
+            Err(CallError::Guest(Failure::ConnectionRefused)) => Err(ControlError::new(
+                Kind::NotListening,
+                format!("upstream: nothing listens on port {port} in the sandbox"),
+            )
+            .hint(format!("start a server in the sandbox on 0.0.0.0:{port} or localhost:{port}"))),
             Err(CallError::Link(LinkError::Closed | LinkError::Io(_))) => {
                 Err(ControlError::new(Kind::Unavailable, "the sandbox stopped answering"))
             }

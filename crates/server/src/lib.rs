@@ -7,6 +7,7 @@
 //! Handlers translate and nothing more. Every failed request answers the same flat object ([`contract::error::ErrorBody`]); what
 //! operators need to know beyond it goes to the log under the same request id. There is no catch-all route.
 
+mod access_log;
 mod answer;
 mod app;
 mod arrival;
@@ -23,6 +24,7 @@ mod events;
 mod exec;
 mod exec_socket;
 mod extract;
+mod file_watch;
 mod files;
 mod forks;
 mod forward;
@@ -33,6 +35,7 @@ mod logs;
 mod mcp;
 mod metrics;
 mod operations;
+mod page;
 mod ports;
 mod preview;
 mod preview_host;
@@ -42,11 +45,13 @@ mod request_id;
 mod sandbox_filter;
 mod sandboxes;
 mod serve;
+mod signed_file;
 mod snapshots;
 mod socket;
 mod sse;
 mod templates;
 mod terminal;
+mod tunnel;
 mod utf8;
 mod volumes;
 

@@ -122,6 +122,8 @@ pub(crate) enum Goodbye {
     Refused(&'static str),
     /// A message was too large.
     TooLarge,
+    /// What it was for broke.
+    Broken(&'static str),
 }
 
 impl Sending {
@@ -214,6 +216,7 @@ impl Socket {
             Goodbye::Away => (close_code::AWAY, "the server goes down"),
             Goodbye::Refused(reason) => (close_code::POLICY, reason),
             Goodbye::TooLarge => (close_code::SIZE, "a message was too large"),
+            Goodbye::Broken(reason) => (close_code::ERROR, reason),
         };
         let reason: String = reason.chars().take(REASON_BYTES_MAX).collect();
         let farewell = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
