@@ -13,7 +13,7 @@ const TAG_CHARS_MIN: usize = 4;
 const TAG_CHARS_MAX: usize = 6;
 
 /// Four to six lowercase hexadecimal digits that mark everything one instance makes on its host.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InstanceTag(String);
 
