@@ -6,6 +6,7 @@
 //! ([`recovery`]). The engine, and nothing else, differs between hosts.
 
 mod archive;
+pub mod backup;
 mod bake;
 mod berth;
 mod catalogue;
