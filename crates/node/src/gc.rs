@@ -71,11 +71,9 @@ fn host(action: &'static str) -> impl Fn(std::io::Error) -> UninstallError {
 pub async fn find() -> Result<Found, UninstallError> {
     let neighbours = Neighbours::look().await?;
     let notes = Note::all().map_err(host("read what instances told of themselves"))?;
-    let mut machines = BTreeMap::<InstanceTag, (usize, Option<PathBuf>)>::new();
-    for (tag, directory) in sweep::machines().map_err(host("look for machines"))? {
-        let (count, known) = machines.entry(tag).or_default();
-        *count += 1;
-        *known = known.take().or(directory);
+    let mut machines = BTreeMap::<InstanceTag, usize>::new();
+    for tag in sweep::machines().map_err(host("look for machines"))? {
+        *machines.entry(tag).or_default() += 1;
     }
     let mut tags: Vec<InstanceTag> =
         neighbours.instances().iter().map(|instance| instance.tag.clone()).collect();
@@ -86,20 +84,19 @@ pub async fn find() -> Result<Found, UninstallError> {
     let mut found = Found::default();
     for tag in tags {
         let instance = neighbours.instances().iter().find(|instance| instance.tag == tag);
-        let (machines, told) = machines.remove(&tag).unwrap_or_default();
-        let noted = notes.iter().find(|note| note.tag == tag).map(|note| note.data_dir.clone());
-        let data_dir = noted.clone().or(told);
+        let machines = machines.remove(&tag).unwrap_or_default();
+        let data_dir = notes.iter().find(|note| note.tag == tag).map(|note| note.data_dir.clone());
         let facts = Facts {
             is_open: instance.is_some_and(|instance| instance.is_open),
             is_locked: data_dir.as_deref().is_some_and(is_locked),
-            // Only a note says so for certain: machines of a container name directories that are not there from here.
-            directory: match (&noted, &data_dir) {
-                (_, Some(path)) if instance::known_tag(path).as_ref() == Some(&tag) => Directory::There,
-                (Some(path), _) if !instance::is_data_directory(path) => Directory::Gone,
-                // Another instance has the place now.
-                (Some(path), _) if instance::known_tag(path).is_some() => Directory::Gone,
-                (Some(_), _) => Directory::There,
-                (None, _) => Directory::Unknown,
+            directory: match &data_dir {
+                None => Directory::Unknown,
+                // Another instance may have the place now.
+                Some(path) => match instance::known_tag(path) {
+                    Some(there) if there != tag => Directory::Gone,
+                    None if !instance::is_data_directory(path) => Directory::Gone,
+                    _ => Directory::There,
+                },
             },
             machines,
         };
@@ -115,11 +112,15 @@ pub async fn find() -> Result<Found, UninstallError> {
     }
     let orphans = storage::pool::orphans().map_err(host("look at loop devices"))?;
     let is_over = |path: &PathBuf| {
-        !is_locked(path)
-            && !found.instances.iter().any(|found| {
-                found.verdict != Verdict::Remove
-                    && found.data_dir.as_ref().is_none_or(|theirs| theirs == path)
-            })
+        let of = |found: &&Remains| found.data_dir.as_ref() == Some(path);
+        let is_removed = |found: &Remains| found.verdict == Verdict::Remove;
+        // One that tells nobody where its data directory is may have this one.
+        let may_be_used = found.instances.iter().any(|found| found.data_dir.is_none() && !is_removed(found));
+        match found.instances.iter().find(of) {
+            _ if is_locked(path) => false,
+            Some(owner) => is_removed(owner),
+            None => !may_be_used,
+        }
     };
     found.pools = orphans.into_iter().map(|orphan| orphan.data_dir).filter(is_over).collect();
     found.pools.sort();

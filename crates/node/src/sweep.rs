@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 
 use network::InstanceTag;
 
@@ -43,14 +41,10 @@ pub(crate) fn processes_named(prefix: &str) -> io::Result<Vec<ProcessIdentity>> 
     Ok(found)
 }
 
-/// The instance of every machine process of this host, and its data directory where the command line names it.
-pub(crate) fn machines() -> io::Result<Vec<(InstanceTag, Option<PathBuf>)>> {
+/// The instance of every machine process of this host.
+pub(crate) fn machines() -> io::Result<Vec<InstanceTag>> {
     let mut found = Vec::new();
-    visit_processes(|_, line| {
-        let name = name(line).and_then(|name| std::str::from_utf8(name).ok()?.strip_prefix("pandastack-"));
-        let tag = name.and_then(|name| InstanceTag::parse(name.rsplit_once('-')?.0).ok());
-        found.extend(tag.map(|tag| (tag, data_directory(line))));
-    })?;
+    visit_processes(|_, line| found.extend(instance(line)))?;
     Ok(found)
 }
 
@@ -73,20 +67,10 @@ fn name(line: &[u8]) -> Option<&[u8]> {
     arguments.any(|argument| NAME_OPTIONS.contains(&argument)).then(|| arguments.next())?
 }
 
-/// The data directory of a machine whose files lie in `<data directory>/pool/sandboxes` or `…/waiting`.
-fn data_directory(line: &[u8]) -> Option<PathBuf> {
-    line.split(|&byte| matches!(byte, 0 | b',' | b'=' | b':')).find_map(|part| {
-        if !part.starts_with(b"/") {
-            return None;
-        }
-        let path = Path::new(std::ffi::OsStr::from_bytes(part));
-        let pool = path.ancestors().find(|path| {
-            path.file_name().is_some_and(|name| name == "pool")
-                && path.parent().is_some_and(|parent| parent.parent().is_some())
-        })?;
-        let inside = path.strip_prefix(pool).ok()?.iter().next()?;
-        (inside == "sandboxes" || inside == "waiting").then(|| pool.parent().map(Path::to_owned))?
-    })
+/// The instance of a machine, from its command line.
+fn instance(line: &[u8]) -> Option<InstanceTag> {
+    let name = std::str::from_utf8(name(line)?).ok()?.strip_prefix("pandastack-")?;
+    InstanceTag::parse(name.split_once('-')?.0).ok()
 }
 
 #[cfg(test)]
@@ -95,12 +79,14 @@ mod tests {
 
     #[test]
     fn command_lines_are_understood() {
-        let line = b"/usr/bin/qemu-system-x86_64\0-name\0pandastack-ab12cd-7\0-chardev\0\
-            socket,id=c,path=/srv/panda stack/pool/sandboxes/abc/control.sock\0";
-        assert_eq!(name(line), Some(&b"pandastack-ab12cd-7"[..]));
-        assert_eq!(data_directory(line), Some("/srv/panda stack".into()));
-        for other in [&b"bash\0-c\0echo /srv/pool/other\0"[..], b"", b"x\0-name"] {
-            assert_eq!((name(other), data_directory(other)), (None, None));
+        let of = |line: &[u8]| instance(line).map(|tag| tag.to_string());
+        let qemu = b"program\0-name\0pandastack-ab12cd-7,debug-threads=off\0-sandbox\0on\0";
+        assert_eq!(of(qemu).as_deref(), Some("ab12cd"));
+        assert_eq!(of(b"firecracker\0--id\0pandastack-ab12-31\0").as_deref(), Some("ab12"));
+        for other in
+            [&b"bash\0-c\0echo pandastack-ab12-1\0"[..], b"", b"x\0-name", b"x\0-name\0pandastack-7\0"]
+        {
+            assert_eq!(of(other), None);
         }
     }
 }

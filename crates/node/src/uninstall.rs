@@ -152,16 +152,11 @@ pub(crate) async fn remove_instance(tag: &InstanceTag, removal: &mut Removal) ->
     Ok(())
 }
 
-/// The tag in the directory, or where that is gone those of machines and of notes that name the directory.
+/// The tag in the directory, and those of notes that name the directory.
 fn tags(data_dir: &Path) -> io::Result<BTreeSet<InstanceTag>> {
     let mut tags = BTreeSet::new();
     tags.extend(instance::known_tag(data_dir));
     tags.extend(Note::all()?.into_iter().filter(|note| note.data_dir == data_dir).map(|note| note.tag));
-    for (tag, directory) in sweep::machines()? {
-        if directory.is_some_and(|directory| directory == data_dir) {
-            tags.insert(tag);
-        }
-    }
     Ok(tags)
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use client::ClientError;
-use node::{AddressesInUse, OpenError};
+use node::OpenError;
 use serde::Serialize;
 use serde_json::json;
 use telemetry::SpanLayer;
@@ -134,15 +134,17 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     if let Some(hinted) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
         return hinted.hint.clone();
     }
-    if let Some(AddressesInUse { free, is_over, .. }) =
-        error.chain().find_map(|cause| cause.downcast_ref::<AddressesInUse>())
-    {
-        let other = free.map(|free| format!("use other addresses: --addresses {free}"));
-        let remains = is_over.then(|| "remove what is left of the other instance: pandastack gc".to_owned());
-        return [remains, other].into_iter().flatten().reduce(|one, other| format!("{one}, or {other}"));
-    }
-    if error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OpenError::HalfRestored { .. }))) {
-        return Some("remove it with pandastack uninstall, then restore again".to_owned());
+    match error.chain().find_map(|cause| cause.downcast_ref::<OpenError>()) {
+        Some(OpenError::Addresses(in_use)) => {
+            let other = in_use.free.map(|free| format!("use other addresses: --addresses {free}"));
+            let remains =
+                in_use.is_over.then(|| "remove what is left of the other instance: pandastack gc".to_owned());
+            return [remains, other].into_iter().flatten().reduce(|one, other| format!("{one}, or {other}"));
+        }
+        Some(OpenError::HalfRestored { .. }) => {
+            return Some("remove it with pandastack uninstall, then restore again".to_owned());
+        }
+        _ => {}
     }
     let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
     match client {

@@ -52,6 +52,15 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "id=$(pandastack local create)",
         "owns the data directory, which the server of the test does",
     ),
+    ("docs/operate/uninstall.md", "uninstall", "removes the data directory that the other documents use"),
+    ("docs/operate/uninstall.md", "gc", "looks at every instance of the host, also at those of other tests"),
+    ("docs/operate/backup.md", "backup", "stops the server that the other documents use"),
+    ("docs/operate/backup.md", "restore", "serves a second data directory for good"),
+    (
+        "docs/operate/tenants.md",
+        "tenant",
+        "needs the data directory of the server that the other documents use",
+    ),
     ("docs/operate/configuration.md", "data_dir", "a file, not a program"),
     ("docs/quickstart.md", "scripts/release", "builds and installs on the host; tests/release does that"),
     (

@@ -49,6 +49,15 @@ pub fn mounts_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// uses files in it. Safe to repeat.
 pub fn release(data_dir: &Path) -> io::Result<Released> {
     let mut released = Released::default();
+    let ours = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned());
+    let devices = || {
+        let all = LoopDevice::all()?.into_iter();
+        io::Result::Ok(
+            all.filter(|device| owner(device).is_some_and(|(owner, _)| owner == ours)).collect::<Vec<_>>(),
+        )
+    };
+    // They mostly go with the mount.
+    let before = devices()?.len();
     for place in mounts_below(data_dir)? {
         let deadline = Instant::now() + IN_USE_TIMEOUT;
         loop {
@@ -66,17 +75,14 @@ pub fn release(data_dir: &Path) -> io::Result<Released> {
             }
         }
     }
-    let data_dir = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned());
-    for device in LoopDevice::all()? {
-        if owner(&device).is_some_and(|(owner, _)| owner == data_dir) {
-            // One that is mounted elsewhere goes by itself later.
-            match ioctl::loop_clear(device.file()) {
-                Ok(()) => released.loop_devices += 1,
-                Err(Errno::NXIO | Errno::BUSY) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+    for device in devices()? {
+        // One that is mounted elsewhere goes by itself later.
+        match ioctl::loop_clear(device.file()) {
+            Ok(()) | Err(Errno::NXIO | Errno::BUSY) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
+    released.loop_devices = before.saturating_sub(devices()?.len());
     Ok(released)
 }
 
