@@ -52,13 +52,25 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "id=$(pandastack local create)",
         "owns the data directory, which the server of the test does",
     ),
-    ("docs/operate/uninstall.md", "uninstall", "removes the data directory that the other documents use"),
-    ("docs/operate/uninstall.md", "gc", "looks at every instance of the host, also at those of other tests"),
-    ("docs/operate/backup.md", "backup", "stops the server that the other documents use"),
-    ("docs/operate/backup.md", "restore", "serves a second data directory for good"),
+    (
+        "docs/operate/uninstall.md",
+        "systemctl stop",
+        "removes the data directory that the other documents use",
+    ),
+    (
+        "docs/operate/uninstall.md",
+        "pandastack gc",
+        "looks at every instance of the host, also at those of other tests",
+    ),
+    (
+        "docs/operate/backup.md",
+        "pandastack sandbox hibernate",
+        "stops the server that the other documents use",
+    ),
+    ("docs/operate/backup.md", "pandastack restore", "serves a second data directory for good"),
     (
         "docs/operate/tenants.md",
-        "tenant",
+        "pandastack tenant",
         "needs the data directory of the server that the other documents use",
     ),
     ("docs/operate/configuration.md", "data_dir", "a file, not a program"),
@@ -153,6 +165,9 @@ documents! {
     quickstart: "docs/quickstart.md", [base()];
     install: "docs/install.md", [];
     configuration: "docs/operate/configuration.md", [];
+    backup: "docs/operate/backup.md", [];
+    tenants: "docs/operate/tenants.md", [];
+    uninstall: "docs/operate/uninstall.md", [];
     cli: "docs/cli.md", [];
     coming_from_e2b: "docs/guides/coming-from-e2b.md", [base()];
     code_interpreter_guide: "docs/guides/code-interpreter.md", [code_interpreter()];
