@@ -138,8 +138,9 @@ fn a_backup_is_restored_beside_the_original_and_both_are_removed() -> Result<()>
         ensure!(!census::machines(&tag)?.is_empty());
         expect(&gc(&[])?, true, "removed 2 machines")?;
         ensure!(census::machines(&tag)?.is_empty() && census::namespaces(&tag)?.is_empty());
-        expect(&pandastack(&data_dir, &["uninstall", "--yes"])?, true, "removed")?;
+        ensure!(census::mounts(&data_dir)?.is_empty() && census::loop_devices(&data_dir)? == 0);
         drop(restored);
-        leftovers::remove(&work)
+        leftovers::remove(&work)?;
+        lab.remove()
     })
 }
