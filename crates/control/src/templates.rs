@@ -139,6 +139,11 @@ impl Wanted {
     }
 }
 
+/// Names of the templates that every server has, and their aliases.
+pub fn catalogue_names() -> Vec<String> {
+    catalogue().into_iter().flat_map(|spec| std::iter::once(spec.name).chain(spec.aliases)).collect()
+}
+
 impl Templates {
     pub(crate) fn new() -> Self {
         Self { specs: catalogue(), known: Mutex::default(), found: Mutex::default() }

@@ -45,7 +45,22 @@ fn row(key: &str, tenant: &TenantId, label: String, scope: Scope, expires_ms: Op
     }
 }
 
-fn new_key() -> Result<String, ControlError> {
+/// The first key of a tenant, which may do everything.
+pub(crate) fn first_key(key: &str, tenant: &TenantId, label: &str) -> TokenRow {
+    row(key, tenant, label.to_owned(), Scope::Admin, None)
+}
+
+/// Whether a key from outside could be a key.
+pub fn check_bootstrap_key(key: &str) -> Result<(), ControlError> {
+    let plain =
+        key.strip_prefix("pds_").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    if plain && key.len() >= KEY_LENGTH_MIN {
+        return Ok(());
+    }
+    Err(ControlError::invalid("the bootstrap key must be `pds_` followed by at least 32 letters and digits"))
+}
+
+pub(crate) fn new_key() -> Result<String, ControlError> {
     let bytes: [u8; 24] = random().map_err(ControlError::internal)?;
     Ok(bytes.iter().fold("pds_".to_owned(), |key, byte| format!("{key}{byte:02x}")))
 }
@@ -56,13 +71,7 @@ impl Control {
     pub async fn bootstrap(&self, given: Option<&str>) -> Result<Option<String>, ControlError> {
         let tenants = self.store().tenants().await?;
         if let Some(key) = given {
-            let plain = key
-                .strip_prefix("pds_")
-                .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_alphanumeric()));
-            if !plain || key.len() < KEY_LENGTH_MIN {
-                let message = "the bootstrap key must be `pds_` followed by at least 32 letters and digits";
-                return Err(ControlError::invalid(message));
-            }
+            check_bootstrap_key(key)?;
             if self.store().token_by_hash(hash(key)).await?.is_some() {
                 return Ok(None);
             }

@@ -63,6 +63,14 @@ pub struct Report {
     pub checks: Vec<Check>,
 }
 
+impl Report {
+    /// Adds what another part of the program tried.
+    pub fn add(&mut self, check: Check) {
+        self.ok &= check.status != Status::Problem;
+        self.checks.push(check);
+    }
+}
+
 /// Examines the host. Blocks for a second or two; everything it makes is gone when it returns.
 pub fn examine(settings: &Settings) -> Report {
     let probed = probe(&ProbeSettings {

@@ -176,6 +176,22 @@ impl AddressPool {
         slot.0 < self.capacity()
     }
 
+    /// First address of the range.
+    pub const fn base(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.base)
+    }
+
+    /// Prefix length of the range.
+    pub const fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    /// Whether another range has an address of this one.
+    pub(crate) const fn overlaps(&self, base: Ipv4Addr, prefix: u8) -> bool {
+        let common = mask(if prefix < self.prefix { prefix } else { self.prefix });
+        self.base & common == base.to_bits() & common
+    }
+
     /// Whether `ip` lies in the pool.
     pub const fn contains(&self, ip: Ipv4Addr) -> bool {
         ip.to_bits() & mask(self.prefix) == self.base

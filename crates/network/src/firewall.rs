@@ -1,7 +1,8 @@
 //! The instance's firewall table. The only file that runs `nft`.
 //!
 //! One table for all sandboxes, loaded once and replaced in one transaction, so there is never a moment without it.
-//! Its chains speak only of our veths and our pool; the rest of the host's traffic passes by.
+//! Its chains speak only of our own veths; the rest of the host's traffic passes by, that of other instances too. What is
+//! sent to an address of the pool that no guest has is not the firewall's matter: a route refuses it (`reserve`).
 
 use std::{io, path::Path, process::Stdio, time::Duration};
 
@@ -87,7 +88,6 @@ fn table(tag: &InstanceTag, pool: &AddressPool, uplink: Option<&InterfaceName>) 
         type filter hook forward priority filter - 10; policy accept;
         iifname \"{veths}\" jump from_guest
         oifname \"{veths}\" jump to_guest
-        ip daddr {pool} drop
     }}
     chain from_guest {{
         ip saddr != {pool} drop
@@ -106,20 +106,37 @@ fn table(tag: &InstanceTag, pool: &AddressPool, uplink: Option<&InterfaceName>) 
     chain output {{
         type filter hook output priority filter - 10; policy accept;
 {errors}        oifname \"{veths}\" drop
-        ip daddr {pool} drop
     }}
 {translate}}}
 "
     )
 }
 
+/// The text of every table that an instance made, this host's own words for it.
+pub(crate) async fn tables(nft: &Path) -> Result<Vec<(InstanceTag, String)>, FirewallError> {
+    let mut found = Vec::new();
+    for line in ask(nft, "list tables\n").await?.lines() {
+        let Some(tag) = line.strip_prefix("table inet ").and_then(InstanceTag::of_table) else { continue };
+        // One that went meanwhile is not there.
+        if let Ok(text) = ask(nft, &format!("list table inet {}\n", tag.table())).await {
+            found.push((tag, text));
+        }
+    }
+    Ok(found)
+}
+
 async fn run(nft: &Path, script: &str) -> Result<(), FirewallError> {
+    ask(nft, script).await.map(drop)
+}
+
+/// Runs a script and returns what `nft` prints.
+async fn ask(nft: &Path, script: &str) -> Result<String, FirewallError> {
     let program = nft.display().to_string();
     let failed = |source| FirewallError::Run { program: program.clone(), source };
     let mut child = Command::new(nft)
         .args(["-f", "-"])
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -137,7 +154,7 @@ async fn run(nft: &Path, script: &str) -> Result<(), FirewallError> {
     match timeout(NFT_TIMEOUT, finish).await {
         Err(_) => Err(FirewallError::TimedOut { program }),
         Ok(Err(source)) => Err(failed(source)),
-        Ok(Ok(output)) if output.status.success() => Ok(()),
+        Ok(Ok(output)) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         Ok(Ok(output)) => {
             let stderr =
                 String::from_utf8_lossy(&output.stderr).trim().chars().take(STDERR_CHARS_MAX).collect();
@@ -170,6 +187,18 @@ mod tests {
         assert!(text.contains("ip saddr 10.201.0.0/16 oifname \"eth0\" masquerade"));
         assert!(text.contains("iifname \"eth0\" ct state established,related accept"));
         assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+
+    #[test]
+    fn no_rule_of_a_hook_speaks_of_other_interfaces() {
+        let uplink = InterfaceName::parse("eth0").unwrap();
+        for uplink in [None, Some(&uplink)] {
+            let text = table(&tag(), &AddressPool::DEFAULT, uplink);
+            let hooks = text.split("    chain ").filter(|chain| chain.contains("type filter hook"));
+            for rule in hooks.flat_map(|chain| chain.lines().filter(|line| line.contains("drop"))) {
+                assert!(rule.contains("ifname \"pab12v*\""), "{rule}");
+            }
+        }
     }
 
     #[tokio::test]

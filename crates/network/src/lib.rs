@@ -31,13 +31,17 @@ mod policy;
 mod wire;
 
 mod firewall;
+mod reserve;
 mod uplink;
 
 mod network;
 mod recovery;
 
+mod neighbours;
+
 pub use address::{AddressPool, GATEWAY, GuestAddresses, MacAddress, ParsePoolError, Slot};
 pub use firewall::FirewallError;
+pub use neighbours::{Conflict, Instance, Neighbours, NeighboursError, Removed, remove_remains};
 pub use netlink::NetlinkError;
 pub use network::{
     AcquireError, CloseError, EnterError, Lease, Network, NetworkConfig, OpenError, Release, ReleaseError,

@@ -16,7 +16,7 @@ use rustix::net::{
 
 pub(crate) use address::InterfaceAddress;
 pub(crate) use link::{LinkChange, VethPair};
-pub(crate) use route::Route;
+pub(crate) use route::{Refusal, Route};
 
 use message::{Message, Reply, attributes, read_i32, read_u32, replies, text};
 

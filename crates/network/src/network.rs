@@ -22,7 +22,9 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use config::NFT;
 pub use config::NetworkConfig;
+pub(crate) use open::CLAIM_PREFIX;
 pub use open::OpenError;
 pub use release::{Release, ReleaseError};
 pub use resting::Rest;
@@ -33,7 +35,9 @@ use crate::{
     address::{GuestAddresses, Slot},
     firewall::{self, FirewallError},
     namespace,
+    netlink::{Netlink, NetlinkError},
     policy::{self, Policy},
+    reserve,
     thread::{self, ThreadError},
     wire::{Site, Wire, WireError},
 };
@@ -142,6 +146,9 @@ pub enum CloseError {
     /// The firewall table.
     #[error("could not remove the firewall table")]
     Firewall(#[source] FirewallError),
+    /// The route that refuses unused addresses.
+    #[error("could not remove the route that refuses unused addresses")]
+    Route(#[source] NetlinkError),
 }
 
 impl Network {
@@ -277,6 +284,9 @@ impl Network {
         }
         if !in_use {
             firewall::unload(&inner.nft, &inner.site.tag).await.map_err(CloseError::Firewall)?;
+            let withdrawn =
+                Netlink::open().and_then(|mut host| reserve::withdraw(&mut host, &inner.site.tag));
+            withdrawn.map_err(CloseError::Route)?;
         }
         outcome
     }

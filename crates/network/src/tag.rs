@@ -13,7 +13,7 @@ const TAG_CHARS_MIN: usize = 4;
 const TAG_CHARS_MAX: usize = 6;
 
 /// Four to six lowercase hexadecimal digits that mark everything one instance makes on its host.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InstanceTag(String);
 
@@ -61,6 +61,38 @@ impl InstanceTag {
     /// Name of the firewall table.
     pub(crate) fn table(&self) -> String {
         format!("pandastack_{}", self.0)
+    }
+
+    /// The instance whose firewall table has this name.
+    pub(crate) fn of_table(name: &str) -> Option<Self> {
+        Self::parse(name.trim().strip_prefix("pandastack_")?).ok()
+    }
+
+    /// The instance whose namespace has this name.
+    pub(crate) fn of_namespace(name: &str) -> Option<Self> {
+        let tag = Self::parse(name.strip_prefix("ps-")?.rsplit_once('-')?.0).ok()?;
+        tag.slot_of_namespace(name).map(|_| tag)
+    }
+
+    /// The instance whose host veth has this name.
+    pub(crate) fn of_veth(name: &str) -> Option<Self> {
+        let tag = Self::parse(name.strip_prefix('p')?.split_once('v')?.0).ok()?;
+        tag.slot_of_veth(name).map(|_| tag)
+    }
+
+    /// Metric of the route that refuses the pool's unused addresses. It says whose the route is: above it are five, the
+    /// number of digits and the digits.
+    pub(crate) fn metric(&self) -> u32 {
+        let number = u32::from_str_radix(&self.0, 16).expect("a tag is hexadecimal");
+        0x5000_0000 | (self.0.len() as u32) << 24 | number
+    }
+
+    /// The instance whose route has this metric.
+    pub(crate) fn of_metric(metric: u32) -> Option<Self> {
+        let digits = (metric >> 24 & 0xf) as usize;
+        let text = format!("{:0digits$x}", metric & 0xff_ffff);
+        let tag = Self::parse(&text).ok()?;
+        (metric >> 28 == 5 && tag.metric() == metric).then_some(tag)
     }
 
     /// The slot a namespace belongs to, if it is one of ours.
@@ -129,9 +161,20 @@ mod tests {
             let slot = Slot::new(number);
             prop_assert_eq!(mine.slot_of_namespace(&mine.namespace(slot)), Some(slot));
             prop_assert_eq!(mine.slot_of_veth(&mine.veth(slot)), Some(slot));
+            prop_assert_eq!(InstanceTag::of_namespace(&mine.namespace(slot)), Some(mine.clone()));
+            prop_assert_eq!(InstanceTag::of_veth(&mine.veth(slot)), Some(mine.clone()));
+            prop_assert_eq!(InstanceTag::of_table(&mine.table()), Some(mine.clone()));
+            prop_assert_eq!(InstanceTag::of_metric(mine.metric()), Some(mine.clone()));
             if mine != theirs {
                 prop_assert_eq!(theirs.slot_of_namespace(&mine.namespace(slot)), None);
                 prop_assert_eq!(theirs.slot_of_veth(&mine.veth(slot)), None);
+            }
+        }
+
+        #[test]
+        fn any_metric_is_read_without_panic(metric: u32) {
+            if let Some(tag) = InstanceTag::of_metric(metric) {
+                prop_assert_eq!(tag.metric(), metric);
             }
         }
 

@@ -38,6 +38,15 @@ impl Default for MachinesWaiting {
     }
 }
 
+/// What is done when another instance, or the host itself, has addresses of the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressChoice {
+    /// The range was named: this one or none.
+    Fixed,
+    /// The range of the last start, else this one, else a free one.
+    Preferred,
+}
+
 /// Settings of a node. [`NodeConfig::new`] gives the usual ones.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -47,6 +56,8 @@ pub struct NodeConfig {
     pub pool_size: PoolSize,
     /// Where guests get their addresses from.
     pub addresses: AddressPool,
+    /// Whether they may come from elsewhere.
+    pub address_choice: AddressChoice,
     /// How guests with an open network reach the world.
     pub uplink: Uplink,
     /// What guests with an open network are told to ask for names.
@@ -77,6 +88,7 @@ impl NodeConfig {
             data_dir: data_dir.into(),
             pool_size: PoolSize::default(),
             addresses: AddressPool::DEFAULT,
+            address_choice: AddressChoice::Fixed,
             uplink: Uplink::None,
             name_servers: NameServers::Host,
             authorities: Some(Authorities::HOST_FOLDER.into()),

@@ -1,10 +1,14 @@
 //! Why something asked of a node was not done.
 
+use std::fmt;
+use std::path::PathBuf;
+
 use domain::lifecycle::{Phase, Request};
 use domain::{Mismatch, SandboxId, SnapshotId, TemplateName, VolumeId};
 use guest_link::client::{CallError, LinkError};
 use machine::{ControlError, HugePagesError, StartError};
 use memory::stream::FetchError;
+use network::{AddressPool, Conflict};
 use storage::blobs::BlobError;
 use storage::{CloneError, LockError, PoolError, SnapshotError, VolumeError};
 
@@ -335,9 +339,49 @@ impl From<CloneError> for NodeError {
     }
 }
 
+/// Why a range of addresses was refused.
+#[derive(Debug, thiserror::Error)]
+pub struct AddressesInUse {
+    /// The range.
+    pub pool: AddressPool,
+    /// Who has addresses of it.
+    pub conflict: Conflict,
+    /// The data directory of the other instance, where that is known.
+    pub data_dir: Option<PathBuf>,
+    /// Whether the other instance has no server.
+    pub is_over: bool,
+    /// A range that could be used.
+    pub free: Option<AddressPool>,
+}
+
+impl fmt::Display for AddressesInUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "addresses of {} are in use: {}", self.pool, self.conflict)?;
+        if let Some(data_dir) = &self.data_dir {
+            write!(f, ", its data directory is {}", data_dir.display())?;
+        }
+        if self.is_over {
+            write!(f, ", its server is not running")?;
+        }
+        Ok(())
+    }
+}
+
 /// Why a node could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// Another instance, or the host, has addresses of the range. Nothing was made.
+    #[error(transparent)]
+    Addresses(Box<AddressesInUse>),
+    /// What else has addresses could not be found out. Nothing was made.
+    #[error("could not find out which addresses are in use")]
+    Neighbours(#[from] network::NeighboursError),
+    /// A restore into the data directory did not finish.
+    #[error("a restore into {} did not finish", data_dir.display())]
+    HalfRestored {
+        /// The directory.
+        data_dir: PathBuf,
+    },
     /// Another process owns the data directory, or it cannot be used.
     #[error("could not take the data directory")]
     Lock(#[from] LockError),

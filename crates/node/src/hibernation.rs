@@ -119,6 +119,13 @@ fn sums_name(memory: &str) -> String {
     format!("{memory}.sums")
 }
 
+/// Names of all files of an image that are there, the image itself last.
+pub(crate) fn files(image: &Image, directory: &Path) -> Vec<String> {
+    let needed = [image.memory.clone(), image.devices.clone(), sums_name(&image.memory)];
+    let note = Some(note_name(&image.memory)).filter(|name| directory.join(name).exists());
+    needed.into_iter().chain(note).chain([IMAGE.to_owned()]).collect()
+}
+
 /// Notes durably that the image is about to be used up.
 pub(crate) fn note_waking(directory: &Path) -> io::Result<()> {
     write_file(&directory.join(WAKING), boot_id()?.as_bytes(), Durability::Synced)

@@ -6,6 +6,7 @@
 //! ([`recovery`]). The engine, and nothing else, differs between hosts.
 
 mod archive;
+pub mod backup;
 mod bake;
 mod berth;
 mod catalogue;
@@ -13,16 +14,20 @@ mod config;
 mod create;
 mod driver;
 mod error;
+mod fresh;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod gc;
 mod hibernation;
 mod identity;
+mod instance;
 mod kept_machine;
 mod meter;
 mod name_servers;
 mod node;
 mod paths;
+mod range;
 mod read_ahead;
 mod record;
 mod recovery;
@@ -33,6 +38,7 @@ mod stamp;
 mod step;
 mod sweep;
 mod turns;
+mod uninstall;
 mod volumes;
 mod waiting;
 mod workshop;
@@ -42,15 +48,18 @@ pub use bake::{
     BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand, variant_base,
     variant_name,
 };
-pub use config::{MachinesWaiting, NodeConfig};
+pub use config::{AddressChoice, MachinesWaiting, NodeConfig};
 pub use driver::{Sandbox, SandboxState};
-pub use error::{NodeError, OpenError};
+pub use error::{AddressesInUse, NodeError, OpenError};
+pub use fresh::Fresh;
+pub use instance::{Note, is_data_directory, known_tag};
 pub use name_servers::NameServers;
 pub use node::{CreateFrom, CreateRequest, Forked, Node, NodeStats};
 pub use record::SandboxRecord;
 pub use restore::RestoreTimings;
 pub use save::SaveTimings;
 pub use snapshots::{About, Purpose, SnapshotInfo, SnapshotPlace};
+pub use uninstall::{Files, Removal, UninstallError, uninstall};
 pub use volumes::{
     AttachMode, VOLUME_MIB_MAX, VOLUME_MIB_MIN, VolumeAttachment, VolumeInfo, VolumeRead, Volumes,
 };

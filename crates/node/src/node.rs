@@ -9,9 +9,9 @@ use domain::{EngineFingerprint, SandboxId, SnapshotId, TemplateName};
 use image::ImageStore;
 use image::template::TemplateSpec;
 use machine::Engine;
-use network::{InstanceTag, Network, NetworkConfig, Policy, Uplink};
+use network::{AddressPool, InstanceTag, Network, NetworkConfig, Policy, Uplink};
 use serde::Serialize;
-use storage::{DataDir, Durability, Pool, PoolConfig, VolumeStore};
+use storage::{DataDir, Pool, PoolConfig, VolumeStore};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,7 +24,9 @@ use crate::config::NodeConfig;
 use crate::create::{self, NewSandbox};
 use crate::driver::Sandbox;
 use crate::error::{NodeError, OpenError};
+use crate::fresh::Fresh;
 use crate::identity::random;
+use crate::instance::{self, Note};
 use crate::meter::Total;
 use crate::name_servers::NameServers;
 use crate::paths::{BUILDS_STAGING, Paths, remove_directory};
@@ -34,7 +36,7 @@ use crate::snapshots::{DISK, Purpose, SnapshotInfo, Snapshots};
 use crate::turns::Turns;
 use crate::volumes::{VolumeAttachment, VolumeClaims, Volumes};
 use crate::waiting::{self, Waiting};
-use crate::{recovery, sweep};
+use crate::{range, recovery, sweep};
 
 /// Most children of one fork.
 const FORK_CHILDREN_MAX: usize = 64;
@@ -186,11 +188,29 @@ impl Node {
             // They cannot be reached: without any, looking up a name fails at once instead of after many seconds.
             config.name_servers = NameServers::These(Vec::new());
         }
+        if config.data_dir.join(instance::RESTORING).exists() {
+            return Err(OpenError::HalfRestored { data_dir: config.data_dir });
+        }
+        let turn = tokio::task::block_in_place(instance::turn);
+        let _turn = turn.map_err(|source| OpenError::Host { action: "look at other instances", source })?;
+        config.addresses = range::choose(&config).await?;
+        let before = Fresh::before(&config.data_dir);
+        let opened = Self::open_directory(config, make_engine).await;
+        if opened.is_err() {
+            tokio::task::block_in_place(|| before.undo());
+        }
+        opened
+    }
+
+    async fn open_directory(
+        config: NodeConfig,
+        make_engine: impl FnOnce(&Path) -> Result<Arc<dyn Engine>, EngineError>,
+    ) -> Result<Self, OpenError> {
         let host = |action| move |source| OpenError::Host { action, source };
         std::fs::create_dir_all(&config.data_dir).map_err(host("make the data directory"))?;
         let lock = DataDir::lock(&config.data_dir)?;
         let pool = tokio::task::block_in_place(|| Pool::open(&lock, &PoolConfig { size: config.pool_size }))?;
-        let tag = instance_tag(&config.data_dir).map_err(host("name the data directory"))?;
+        let tag = instance::tag(&config.data_dir).map_err(host("name the data directory"))?;
         let engine = tokio::task::block_in_place(|| make_engine(&config.data_dir.join("jails")))
             .map_err(OpenError::Engine)?;
         let paths = Paths::new(pool.path()).map_err(host("make the pool's directories"))?;
@@ -203,16 +223,6 @@ impl Node {
         remove_directory(&paths.waiting()).map_err(host("remove leftover machines"))?;
         remove_directory(&paths.builds().join(BUILDS_STAGING)).map_err(host("remove half-made builds"))?;
         let paths = Paths::new(pool.path()).map_err(host("make the pool's directories"))?;
-        let network_config = NetworkConfig {
-            pool: config.addresses,
-            uplink: config.uplink.clone(),
-            prepared: config.networks_prepared,
-            ..NetworkConfig::new(tag)
-        };
-        let (network, report) = Network::open(network_config, &slots).await?;
-        for broken in &report.broken {
-            tracing::warn!(?broken, "a sandbox's network is not whole");
-        }
         let snapshots = Snapshots::open(paths.snapshots(), paths.archived())?;
         let archive =
             config.archive.as_ref().map(|archive| Archive::open(archive, &paths.chunks())).transpose()?;
@@ -221,6 +231,21 @@ impl Node {
             ImageStore::open(paths.images()).await.map_err(|error| OpenError::Images(Box::new(error)))?;
         let images = images.with_authorities(config.authorities.as_deref());
         let restores = Semaphore::new(config.concurrent_restores);
+        let note = Note::new(tag.clone(), &config.data_dir).and_then(|note| note.write());
+        note.map_err(host("tell others of this instance"))?;
+        instance::keep_addresses(&config.data_dir, config.addresses)
+            .map_err(host("write down the addresses"))?;
+        let network_config = NetworkConfig {
+            pool: config.addresses,
+            uplink: config.uplink.clone(),
+            prepared: config.networks_prepared,
+            ..NetworkConfig::new(tag)
+        };
+        // The last that can fail: what it makes on the host is not undone otherwise.
+        let (network, report) = Network::open(network_config, &slots).await?;
+        for broken in &report.broken {
+            tracing::warn!(?broken, "a sandbox's network is not whole");
+        }
         let shared = Arc::new(Shared {
             config,
             engine,
@@ -267,9 +292,20 @@ impl Node {
         if let Err(error) = self.shared.network.close().await {
             tracing::warn!(%error, "parts of the network stay until the next start");
         }
+        if self.shared.network.stats().leased == 0
+            && let Ok(tag) = InstanceTag::parse(&self.shared.names.tag)
+            && let Err(error) = instance::forget(&tag)
+        {
+            tracing::warn!(%error, "what others know of this instance stays until the next start");
+        }
         if let Err(error) = machine::cgroup::clear(&self.shared.names.tag) {
             tracing::warn!(%error, "the group of this node's machines stays until the next start");
         }
+    }
+
+    /// Where guests get their addresses from.
+    pub fn addresses(&self) -> AddressPool {
+        self.shared.config.addresses
     }
 
     /// What machines saved here depend on.
@@ -466,17 +502,4 @@ impl Node {
             pool_free_bytes: self.shared.pool.free_bytes().unwrap_or(0),
         }
     }
-}
-
-/// A name for everything this data directory owns on the host; made at first use.
-fn instance_tag(data_dir: &Path) -> std::io::Result<InstanceTag> {
-    let path = data_dir.join("instance");
-    let known = std::fs::read_to_string(&path).ok().and_then(|text| InstanceTag::parse(text.trim()).ok());
-    if let Some(tag) = known {
-        return Ok(tag);
-    }
-    let bytes: [u8; 3] = random()?;
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    storage::write_file(&path, text.as_bytes(), Durability::Synced)?;
-    InstanceTag::parse(&text).map_err(std::io::Error::other)
 }

@@ -16,7 +16,7 @@ use crate::identity::IdentitySeed;
 use crate::snapshots::About;
 use crate::volumes::VolumeAttachment;
 
-const FILE: &str = "record.json";
+pub(crate) const FILE: &str = "record.json";
 /// A record is a few hundred bytes; a larger file is not one.
 const RECORD_BYTES_MAX: u64 = 64 * 1024;
 /// Version of the format below.

@@ -31,6 +31,25 @@ pub(crate) struct Finding {
     recovery: Recovery,
 }
 
+impl Finding {
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        &self.directory
+    }
+
+    pub(crate) fn record(&self) -> &SandboxRecord {
+        &self.record
+    }
+
+    pub(crate) fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Whether its machine goes on.
+    pub(crate) fn runs(&self) -> bool {
+        matches!(self.recovery, Recovery::AttachRunning | Recovery::AttachPaused)
+    }
+}
+
 /// Looks at every sandbox of an earlier process. Directories without a record were never answered for and go.
 pub(crate) fn survey(paths: &Paths) -> io::Result<Vec<Finding>> {
     let mut findings = Vec::new();

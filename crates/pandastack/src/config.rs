@@ -8,10 +8,12 @@ use clap::{Args, ValueEnum};
 use image::KernelSource;
 use machine::Rates;
 use network::{AddressPool, InterfaceName, Uplink};
-use node::{ArchiveConfig, NodeConfig};
+use node::{AddressChoice, ArchiveConfig, NodeConfig};
 use serde::Deserialize;
 use storage::PoolSize;
 use storage::blobs::BlobsConfig;
+
+use crate::output::Hinted;
 
 /// Chooses what is logged, in the syntax of `tracing`'s filters, such as `info` or `node=debug`.
 pub(crate) const LOG_VARIABLE: &str = "PANDASTACK_LOG";
@@ -60,7 +62,8 @@ pub(crate) struct Options {
     /// MiB that a machine may send, and as many that it may receive, in a second; with Firecracker only [default: no limit].
     #[arg(long, global = true, env = "PANDASTACK_NETWORK_MIB_PER_SECOND", value_name = "MIB")]
     network_mib_per_second: Option<u64>,
-    /// Addresses for guests, as `a.b.c.d/prefix` [default: 10.201.0.0/16].
+    /// Addresses for guests, as `a.b.c.d/prefix`. Where others on this host have some of them it is refused [default: those of the last
+    /// start, else 10.201.0.0/16 or the next range that is free].
     #[arg(long, global = true, env = "PANDASTACK_ADDRESSES")]
     addresses: Option<String>,
     /// Interface by which guests with an open network reach the world: `none`, `default-route` or a name [default: none].
@@ -168,6 +171,9 @@ pub(crate) struct ServeSettings {
     /// Address and port to listen on [default: 127.0.0.1:8080].
     #[arg(long, env = "PANDASTACK_LISTEN")]
     pub(crate) listen: Option<String>,
+    /// Templates to prepare right away, such as base.
+    #[arg(long, env = "PANDASTACK_PREPARE", value_delimiter = ',')]
+    pub(crate) prepare: Option<Vec<String>>,
     /// Where the API is reached from outside, such as https://sandboxes.example.org; for links [default: as each request came].
     #[arg(long, env = "PANDASTACK_PUBLIC_URL")]
     pub(crate) public_url: Option<String>,
@@ -334,13 +340,15 @@ impl Options {
             Some(path) => {
                 let text =
                     std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-                toml::from_str(&text).with_context(|| format!("understand {}", path.display()))?
+                toml::from_str(&text).map_err(|error| not_understood(path, &error))?
             }
         };
         let data_dir =
             self.data_dir.clone().or(file.data_dir).unwrap_or_else(|| "/var/lib/pandastack".into());
         let mut node = NodeConfig::new(std::path::absolute(&data_dir).context("find the data directory")?);
+        node.address_choice = AddressChoice::Preferred;
         if let Some(addresses) = self.addresses.as_ref().or(file.addresses.as_ref()) {
+            node.address_choice = AddressChoice::Fixed;
             node.addresses =
                 parse_addresses(addresses).with_context(|| format!("understand addresses `{addresses}`"))?;
         }
@@ -406,6 +414,16 @@ impl Options {
     }
 }
 
+/// What is wrong in the settings file, and what to do about it. The message of the parser has the line and the known keys.
+fn not_understood(path: &Path, error: &toml::de::Error) -> anyhow::Error {
+    let hint = format!(
+        "mend {}: its keys are the names of options with _ for -, those of `serve` stand in [serve]; pandastack serve --help lists them",
+        path.display()
+    );
+    anyhow::Error::new(Hinted { message: error.to_string().trim_end().to_owned(), hint: Some(hint) })
+        .context(format!("the settings file {} cannot be used", path.display()))
+}
+
 /// None and 0 are no limit.
 fn bytes_per_second(mib: Option<u64>) -> anyhow::Result<Option<NonZeroU64>> {
     let bytes = mib.unwrap_or(0).checked_mul(1 << 20).context("a limit of MiB per second is too large")?;
@@ -427,4 +445,67 @@ fn operators_kernel(kernel: &Path, modules: Option<&Path>) -> anyhow::Result<Ker
 fn parse_addresses(text: &str) -> anyhow::Result<AddressPool> {
     let (base, prefix) = text.split_once('/').context("it has no prefix")?;
     Ok(AddressPool::new(base.parse()?, prefix.parse()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Serve {
+        #[command(flatten)]
+        serve: ServeSettings,
+    }
+
+    #[derive(Debug, Parser)]
+    struct Host {
+        #[command(flatten)]
+        host: Options,
+    }
+
+    /// A value that an option of this name takes, as TOML.
+    fn value(name: &str) -> Vec<String> {
+        let texts = match name {
+            "engine" | "cgroups" => "\"auto\"",
+            "huge_pages" => "\"off\"",
+            "network_default" | "build_network" => "\"none\"",
+            _ => "\"text\"",
+        };
+        [texts, "7", "0.5", "[\"base\"]"].map(str::to_owned).to_vec()
+    }
+
+    /// Whether the file takes a key with some value.
+    fn is_known(table: &str, name: &str) -> bool {
+        value(name).iter().any(|value| toml::from_str::<File>(&format!("{table}{name} = {value}\n")).is_ok())
+    }
+
+    fn options(command: &clap::Command) -> Vec<String> {
+        let long = |argument: &clap::Arg| argument.get_long().map(|name| name.replace('-', "_"));
+        command.get_arguments().filter_map(long).filter(|name| name != "help").collect()
+    }
+
+    #[test]
+    fn every_option_may_stand_in_the_settings_file() {
+        let serve = options(&Serve::command());
+        assert!(serve.len() > 30 && serve.iter().any(|name| name == "prepare"), "{serve:?}");
+        for name in serve {
+            assert!(is_known("[serve]\n", &name), "{name}");
+        }
+        for name in options(&Host::command()).iter().filter(|name| *name != "config") {
+            assert!(is_known("", name), "{name}");
+        }
+        assert!(!is_known("", "no_such_key") && !is_known("[serve]\n", "no_such_key"));
+    }
+
+    #[test]
+    fn a_wrong_key_is_named_with_its_file() {
+        let error = toml::from_str::<File>("[serve]\nlisten_on = \"x\"\n").unwrap_err();
+        let text = format!("{:#}", not_understood(Path::new("/etc/pandastack.toml"), &error));
+        assert!(
+            text.contains("/etc/pandastack.toml") && text.contains("listen_on") && text.contains("`listen`"),
+            "{text}"
+        );
+    }
 }

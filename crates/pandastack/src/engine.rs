@@ -10,6 +10,7 @@ use machine::Engine;
 use node::Node;
 
 use crate::config::{CgroupSetting, EngineSetting, HugePagesSetting, Settings};
+use crate::output::Hinted;
 
 /// The programs this host offers.
 pub(crate) fn programs(settings: &Settings) -> Programs {
@@ -99,8 +100,20 @@ fn open_engine(settings: &Settings, jails: &Path) -> anyhow::Result<Arc<dyn Engi
     Ok(engine)
 }
 
+/// What only root may do is refused at once, before anything is made.
+pub(crate) fn require_root(command: &str) -> anyhow::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    anyhow::bail!(Hinted {
+        message: "this must run as root: it makes networks, mounts and machine processes".to_owned(),
+        hint: Some(format!("run it with sudo: sudo pandastack {command}").trim_end().to_owned()),
+    })
+}
+
 /// Opens the node of this host.
 pub(crate) async fn open_node(settings: &Settings) -> anyhow::Result<Node> {
+    require_root("")?;
     let opened =
         Node::open(settings.node.clone(), |jails| open_engine(settings, jails).map_err(Into::into)).await;
     opened.with_context(|| format!("open the data directory {}", settings.node.data_dir.display()))

@@ -1,5 +1,6 @@
 //! The `pandastack` binary: subcommands and wiring only.
 
+mod admin;
 mod amount;
 mod attached;
 mod build_info;
@@ -121,6 +122,44 @@ enum Command {
         #[command(flatten)]
         setup: command::setup::Arguments,
     },
+    /// Remove a data directory and everything that it owns on this host: machines, networks, firewall, mounts, files.
+    #[command(after_help = "Examples:\n  pandastack uninstall\n  \
+        pandastack uninstall --yes --data-dir /srv/pandastack\n  \
+        pandastack uninstall --keep-data --stop")]
+    Uninstall {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(flatten)]
+        uninstall: command::uninstall::Arguments,
+    },
+    /// Remove what instances without a server and without a data directory left on this host, and name what belongs to the others.
+    #[command(after_help = "Examples:\n  pandastack gc --dry-run\n  pandastack gc")]
+    Gc(command::gc::Arguments),
+    /// Copy a whole data directory (sandboxes that sleep, snapshots, volumes, templates, keys) into a directory. The server must be
+    /// stopped.
+    #[command(after_help = "Examples:\n  pandastack backup /mnt/backups/monday\n  \
+        pandastack backup --skip-running --data-dir /srv/pandastack /mnt/backups/monday")]
+    Backup {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(flatten)]
+        backup: command::backup::BackupArguments,
+    },
+    /// Make a data directory from a backup, as an instance of its own. The data directory must not be there yet.
+    #[command(after_help = "Example:\n  pandastack restore --data-dir /srv/restored /mnt/backups/monday")]
+    Restore {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(flatten)]
+        restore: command::backup::RestoreArguments,
+    },
+    /// Add tenants and set what each may have. For operators, on the server's host.
+    Tenant {
+        #[command(flatten)]
+        host: Box<Options>,
+        #[command(subcommand)]
+        command: command::tenant::Command,
+    },
     /// Show a sandbox at work on this host: create it, run Python in it, fork it, put it to sleep and wake it.
     #[command(after_help = "Example:\n  pandastack demo")]
     Demo {
@@ -193,8 +232,15 @@ async fn perform(connection: &Connection, command: Command, format: Format) -> a
         Command::Mcp(mcp) => command::mcp::run(connection, mcp).await,
         Command::Agents(agents) => command::agents::run(connection, agents),
         Command::Serve { host, serve } => command::serve::run(&settings(&host)?, *serve, None).await,
-        Command::Doctor { host, doctor } => command::doctor::run(&settings(&host)?, &doctor, format),
+        Command::Doctor { host, doctor } => command::doctor::run(&settings(&host)?, &doctor, format).await,
         Command::Setup { host, setup } => command::setup::run(&settings(&host)?, &setup, format).await,
+        Command::Uninstall { host, uninstall } => {
+            command::uninstall::run(&settings(&host)?, &uninstall, format).await
+        }
+        Command::Gc(gc) => command::gc::run(&gc, format).await,
+        Command::Backup { host, backup } => command::backup::back_up(&settings(&host)?, &backup, format),
+        Command::Restore { host, restore } => command::backup::restore(&settings(&host)?, &restore, format),
+        Command::Tenant { host, command } => command::tenant::run(&settings(&host)?, command, format).await,
         Command::Demo { host } => command::demo::run(&settings(&host)?).await,
         Command::Local { host, command } => command::local::run(&settings(&host)?, command, format).await,
         Command::Completions(shell) => command::shell::completions(&shell, Arguments::command()),

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use client::ClientError;
+use node::OpenError;
 use serde::Serialize;
 use serde_json::json;
 use telemetry::SpanLayer;
@@ -22,6 +23,14 @@ pub(crate) enum Format {
     Table,
     /// For programs: one JSON document.
     Json,
+}
+
+/// An error that knows what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Hinted {
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
 }
 
 /// Logs go to standard error; `PANDASTACK_LOG` chooses what is logged. Traces are watched by a layer of their own, whatever is logged.
@@ -142,6 +151,21 @@ pub(crate) fn report_error(error: &anyhow::Error, format: Format) {
 fn hint(error: &anyhow::Error) -> Option<String> {
     if error.chain().any(|cause| cause.is::<NoKey>()) {
         return Some(format!("pandastack auth login, or set {KEY_VARIABLE}"));
+    }
+    if let Some(hinted) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
+        return hinted.hint.clone();
+    }
+    match error.chain().find_map(|cause| cause.downcast_ref::<OpenError>()) {
+        Some(OpenError::Addresses(in_use)) => {
+            let other = in_use.free.map(|free| format!("use other addresses: --addresses {free}"));
+            let remains =
+                in_use.is_over.then(|| "remove what is left of the other instance: pandastack gc".to_owned());
+            return [remains, other].into_iter().flatten().reduce(|one, other| format!("{one}, or {other}"));
+        }
+        Some(OpenError::HalfRestored { .. }) => {
+            return Some("remove it with pandastack uninstall, then restore again".to_owned());
+        }
+        _ => {}
     }
     let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
     match client {

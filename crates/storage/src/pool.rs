@@ -9,6 +9,7 @@ pub mod image;
 mod loop_device;
 mod mkfs;
 mod mounts;
+mod remains;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ use crate::program::ProgramError;
 use crate::random::random_name;
 pub use early::EarlyWrites;
 use image::{Image, ImageError, Place};
+pub use remains::{Orphan, Released, mounts_below, orphans, release};
 
 /// Smallest image that XFS can be made in with current tools.
 pub const IMAGE_BYTES_MIN: u64 = 300 << 20;

@@ -20,7 +20,7 @@ pub use rows::{
     Quota, ReplRow, SandboxChange, SandboxRow, Scope, SnapshotRow, Standing, TemplateRow, TenantRow,
     TokenRow, VolumeAttachment, VolumeRow,
 };
-pub use sqlite::SqliteStore;
+pub use sqlite::{SqliteStore, copy_database};
 
 /// What is done with each of many sandboxes.
 pub type SandboxVisitor = Box<dyn FnMut(SandboxRow) + Send>;
@@ -37,6 +37,8 @@ pub trait Store: Send + Sync + 'static {
     /// Changes what a tenant's sandboxes reach when their caller does not say; `false` when there is no such tenant.
     async fn set_network_default(&self, id: &TenantId, mode: Option<NetworkMode>)
     -> Result<bool, StoreError>;
+    /// Changes what a tenant may have; without limits of its own it may have the usual. `false` when there is no such tenant.
+    async fn set_quota(&self, id: &TenantId, quota: Option<Quota>) -> Result<bool, StoreError>;
 
     /// Adds a token. [`StoreError::Exists`] when its prefix or hash is taken.
     async fn add_token(&self, token: TokenRow) -> Result<(), StoreError>;

@@ -72,6 +72,14 @@ impl SqliteStore {
     }
 }
 
+/// Copies a database, as it is at one instant, to a file that is not there. It may be in use. Blocks.
+pub fn copy_database(path: &Path, target: &Path) -> Result<(), StoreError> {
+    let db = connect::reader(path)?;
+    let target = target.to_str().ok_or_else(|| StoreError::Database("the target is not UTF-8".into()))?;
+    db.execute("VACUUM INTO ?1", [target])?;
+    Ok(())
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     async fn add_tenant(&self, tenant: TenantRow) -> Result<(), StoreError> {
@@ -94,6 +102,11 @@ impl Store for SqliteStore {
     ) -> Result<bool, StoreError> {
         let id = id.clone();
         self.writer.ask(Power, move |db| tenants::set_network_default(db, &id, mode)).await
+    }
+
+    async fn set_quota(&self, id: &TenantId, quota: Option<Quota>) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.writer.ask(Power, move |db| tenants::set_quota(db, &id, quota.as_ref())).await
     }
 
     async fn add_token(&self, token: TokenRow) -> Result<(), StoreError> {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -29,18 +30,24 @@ pub struct ServeProcess {
 impl ServeProcess {
     /// Starts it on a data directory, on a port of its own, and waits until it is healthy.
     pub async fn start(lab: &mut ClosedLab, options: &[&str]) -> Result<Self> {
+        let addresses = lab.config().addresses.to_string();
+        Self::start_on(lab.data_dir(), Some(&addresses), options).await
+    }
+
+    /// The same on a data directory of the caller's, with addresses named or not.
+    pub async fn start_on(data_dir: &Path, addresses: Option<&str>, options: &[&str]) -> Result<Self> {
         let program = tokio::task::block_in_place(program::path)?;
         // Found once for all data directories of the test runs.
-        let probe = lab.data_dir().join("host-probe.json");
+        let probe = data_dir.join("host-probe.json");
         if !probe.exists() {
             drop(std::fs::copy(cache::directory()?.join("host-probe.json"), &probe));
         }
-        let addresses = lab.config().addresses.to_string();
         let mut command = Command::new(program);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--addresses", &addresses, "--pool-gib", "8"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--pool-gib", "8"])
+            .args(addresses.map(|addresses| ["--addresses", addresses]).into_iter().flatten())
             .args(["--machines-waiting", "0", "--networks-prepared", "0", "--data-dir"])
-            .arg(lab.data_dir())
+            .arg(data_dir)
             .args(options)
             .env("PANDASTACK_BOOTSTRAP_KEY", KEY)
             .stdin(Stdio::null())

@@ -52,6 +52,27 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "id=$(pandastack local create)",
         "owns the data directory, which the server of the test does",
     ),
+    (
+        "docs/operate/uninstall.md",
+        "systemctl stop",
+        "removes the data directory that the other documents use",
+    ),
+    (
+        "docs/operate/uninstall.md",
+        "pandastack gc",
+        "looks at every instance of the host, also at those of other tests",
+    ),
+    (
+        "docs/operate/backup.md",
+        "pandastack sandbox hibernate",
+        "stops the server that the other documents use",
+    ),
+    ("docs/operate/backup.md", "pandastack restore", "serves a second data directory for good"),
+    (
+        "docs/operate/tenants.md",
+        "pandastack tenant",
+        "needs the data directory of the server that the other documents use",
+    ),
     ("docs/operate/configuration.md", "data_dir", "a file, not a program"),
     ("docs/operate/monitoring.md", "scrape_configs:", "a file, not a program"),
     ("docs/operate/monitoring.md", "groups:", "a file, not a program"),
@@ -181,6 +202,9 @@ documents! {
     tls: "docs/operate/tls.md", [];
     troubleshooting: "docs/operate/troubleshooting.md", [];
     upgrade: "docs/operate/upgrade.md", [];
+    backup: "docs/operate/backup.md", [];
+    tenants: "docs/operate/tenants.md", [];
+    uninstall: "docs/operate/uninstall.md", [];
     cli: "docs/cli.md", [];
     coming_from_e2b: "docs/guides/coming-from-e2b.md", [base()];
     code_interpreter_guide: "docs/guides/code-interpreter.md", [code_interpreter()];

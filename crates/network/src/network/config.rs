@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::{address::AddressPool, tag::InstanceTag, uplink::Uplink};
 
 /// Where Debian and its relatives keep the program.
-const NFT: &str = "/usr/sbin/nft";
+pub(crate) const NFT: &str = "/usr/sbin/nft";
 /// Ready wires cost a namespace each, so a few are kept; a burst beyond them makes its own.
 const PREPARED_DEFAULT: u32 = 4;
 

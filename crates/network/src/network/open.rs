@@ -5,6 +5,7 @@ use std::{
     io,
     net::Ipv4Addr,
     os::{linux::net::SocketAddrExt, unix::net},
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -24,11 +25,16 @@ use crate::{
     firewall::{self, FirewallError},
     netlink::{Netlink, NetlinkError},
     recovery::{self, OpenReport, Survey, SurveyError},
+    reserve,
+    sysctl::HostChange,
     tag::InstanceTag,
     thread::{self, ThreadError},
     uplink::{self, InterfaceName, Uplink, UplinkError},
     wire::{Site, WireError},
 };
+
+/// A name that only one process of this host can have, followed by the tag.
+pub(crate) const CLAIM_PREFIX: &str = "pandastack-network-";
 
 /// Why the network could not be opened. Nothing that a claimed slot uses was touched.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +87,15 @@ pub enum OpenError {
     /// The firewall could not be loaded.
     #[error("could not load the firewall")]
     Firewall(#[source] FirewallError),
+    /// The route that refuses unused addresses could not be made.
+    #[error("could not refuse the unused addresses of {pool}")]
+    Refuse {
+        /// The pool.
+        pool: AddressPool,
+        /// Why not.
+        #[source]
+        source: NetlinkError,
+    },
     /// The work could not be done.
     #[error("could not work on the host's network")]
     Thread(#[source] ThreadError),
@@ -106,9 +121,15 @@ impl Network {
         let (survey, uplink) =
             thread::run("net-open".to_owned(), look).await.map_err(OpenError::Thread)??;
         firewall::load(&nft, &site.tag, &site.pool, uplink.as_ref()).await.map_err(OpenError::Firewall)?;
-        let change = match &uplink {
-            Some(name) => uplink::allow_forwarding(name).map_err(OpenError::Uplink)?,
-            None => None,
+        let change = match prepare_host(&site, uplink.as_ref()) {
+            Ok(change) => change,
+            Err(error) => {
+                // Sandboxes that run keep their walls.
+                if claimed.is_empty() {
+                    undo(&nft, &site.tag).await;
+                }
+                return Err(error);
+            }
         };
 
         let mut state = State::new(site.pool.capacity());
@@ -177,9 +198,26 @@ impl Inner {
     }
 }
 
+/// What is changed on the host besides its firewall.
+fn prepare_host(site: &Site, uplink: Option<&InterfaceName>) -> Result<Option<HostChange>, OpenError> {
+    let refused = Netlink::open().and_then(|mut host| reserve::refuse(&mut host, &site.tag, &site.pool));
+    refused.map_err(|source| OpenError::Refuse { pool: site.pool, source })?;
+    uplink.map_or(Ok(None), |name| uplink::allow_forwarding(name).map_err(OpenError::Uplink))
+}
+
+/// Takes back what was made for an instance without sandboxes.
+async fn undo(nft: &Path, tag: &InstanceTag) {
+    if let Err(error) = firewall::unload(nft, tag).await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the firewall table stays");
+    }
+    if let Err(error) = Netlink::open().and_then(|mut host| reserve::withdraw(&mut host, tag)) {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the route that refuses addresses stays");
+    }
+}
+
 /// Takes the tag for this process. The kernel lets go of it when the process ends, however it ends.
 fn claim_tag(tag: &InstanceTag) -> Result<net::UnixDatagram, OpenError> {
-    let address = net::SocketAddr::from_abstract_name(format!("pandastack-network-{tag}"));
+    let address = net::SocketAddr::from_abstract_name(format!("{CLAIM_PREFIX}{tag}"));
     address.and_then(|address| net::UnixDatagram::bind_addr(&address)).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => OpenError::AlreadyOpen { tag: tag.clone() },
         _ => OpenError::Claim { tag: tag.clone(), source },

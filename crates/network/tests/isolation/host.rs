@@ -51,7 +51,7 @@ pub(crate) fn run(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Every namespace, interface and firewall table that is there.
+/// Every namespace, interface, firewall table and refusing route that is there.
 pub(crate) fn inventory() -> BTreeSet<String> {
     let namespaces = fs::read_dir("/run/netns")
         .into_iter()
@@ -65,7 +65,10 @@ pub(crate) fn inventory() -> BTreeSet<String> {
         })
         .collect::<Vec<_>>();
     let tables = run("nft list tables").lines().map(str::to_owned).collect::<Vec<_>>();
-    namespaces.chain(links).chain(tables).filter(|thing| thing != "link lo").collect()
+    // Routes that refuse a range.
+    let routes =
+        run("ip route show type unreachable").lines().map(|line| format!("route {line}")).collect::<Vec<_>>();
+    namespaces.chain(links).chain(tables).chain(routes).filter(|thing| thing != "link lo").collect()
 }
 
 /// The mounts of named namespaces; those of the machine we left still show, under our own `/run`.
@@ -89,6 +92,7 @@ pub(crate) fn sweep() {
         let line = match kind {
             "namespace" => format!("ip netns delete {name}"),
             "link" => format!("ip link delete {name}"),
+            "route" => format!("ip route delete {name}"),
             _ => format!("nft delete table {}", name),
         };
         let mut words = line.split_whitespace();

@@ -26,6 +26,7 @@ const CASES: &[Case] = cases![
     walls::closed_reaches_nothing,
     walls::open_reaches_the_world_and_nothing_else,
     walls::without_uplink_nothing_leaves,
+    walls::instances_do_not_disturb_each_other,
     walls::without_the_table_these_tests_would_notice,
     walls::the_node_reaches_a_closed_guest,
     walls::a_new_namespace_inherits_no_router_settings,

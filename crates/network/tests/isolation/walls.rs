@@ -6,11 +6,14 @@ use std::{
     os::fd::AsFd,
 };
 
-use network::{GATEWAY, Lease, Network, NetworkConfig, Policy, Uplink};
+use network::{
+    GATEWAY, InstanceTag, Lease, Neighbours, Network, NetworkConfig, Policy, Uplink, remove_remains,
+};
 
 use crate::{
     guest::{Guest, is_pong, udp_payload},
     host::{Echo, HOST_IP, METADATA_IP, PORT, WORLD_IP, World, config, eventually, run},
+    keeper::Keeper,
 };
 
 /// The host's end of every veth pair.
@@ -180,6 +183,83 @@ pub(crate) async fn without_uplink_nothing_leaves() {
     network.release(a).wait().await.unwrap();
     network.release(b).wait().await.unwrap();
     network.close().await.unwrap();
+}
+
+/// Two instances of one host, and what is left of a third: none is in the way of another, and all walls stand.
+pub(crate) async fn instances_do_not_disturb_each_other() {
+    let world = World::create();
+    let host = Echo::start(None);
+    // The first one's server was killed: its table, its namespaces and the machine of an open guest are still there.
+    let (leased, vmm) = Keeper::start("dead01").kill();
+    let first = open(world.config("f1257")).await;
+    let elsewhere = NetworkConfig { pool: "10.202.0.0/16".parse().unwrap(), ..world.config("5ec0de") };
+    let second = open(elsewhere).await;
+    // The same range as the others, but not the same slots.
+    let mut slots = Vec::new();
+    while slots.len() < leased.len() {
+        slots.push(first.acquire().await.unwrap().slot);
+    }
+    let (a, one) = guest(&first).await;
+    let (b, other) = guest(&second).await;
+    first.set_policy(a, Policy::Open).await.unwrap();
+    second.set_policy(b, Policy::Open).await.unwrap();
+    for (guest, payload) in [(&one, b"first"), (&other, b"other")] {
+        guest.send_ping(WORLD_IP);
+        guest.expect_pong(WORLD_IP);
+        guest.send_udp(WORLD_IP, PORT, payload);
+        guest.expect_udp(payload);
+        assert_eq!(world.echo.sender_of(payload).unwrap().ip(), IpAddr::V4(HOST_IP));
+    }
+    assert_walled_in(&one, &other, &host);
+    assert_walled_in(&other, &one, &host);
+
+    // An address of the range that no guest has: the world would answer there, and hears of it from no side.
+    let unused = Ipv4Addr::new(10, 201, 200, 2);
+    run(&format!("ip -n world addr add {unused}/32 dev up1"));
+    other.send_udp(unused, PORT, b"from a guest of another range");
+    other.settle();
+    one.send_udp(unused, PORT, b"from a guest of the range");
+    one.settle();
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    assert!(socket.send_to(b"from the host", (unused, PORT)).is_err());
+    one.send_udp(WORLD_IP, PORT, b"after all");
+    one.expect_udp(b"after all");
+    for payload in ["from a guest of another range", "from a guest of the range", "from the host"] {
+        assert_eq!(world.echo.sender_of(payload.as_bytes()), None, "{payload}");
+    }
+
+    // Each is told apart, and so is what it has.
+    let found = Neighbours::look().await.unwrap();
+    let known: Vec<_> = found
+        .instances()
+        .iter()
+        .map(|instance| {
+            (instance.tag.as_str(), instance.pool.unwrap().to_string(), instance.is_open, instance.has_guests)
+        })
+        .collect();
+    assert_eq!(
+        known,
+        [
+            ("5ec0de", "10.202.0.0/16".to_owned(), true, true),
+            ("dead01", "10.201.0.0/16".to_owned(), false, true),
+            ("f1257", "10.201.0.0/16".to_owned(), true, true),
+        ]
+    );
+    assert!(found.instances().iter().all(|instance| !instance.cuts_off_others));
+    let free = found.free_pool(None, "10.201.0.0/16".parse().unwrap()).unwrap();
+    assert_eq!(free.to_string(), "10.203.0.0/16");
+    // Tables of earlier versions drop what goes to their range on every interface: such a one is told apart.
+    run("nft add rule inet pandastack_dead01 forward ip daddr 10.201.0.0/16 drop");
+    let found = Neighbours::look().await.unwrap();
+    let harmful: Vec<_> = found.instances().iter().filter(|instance| instance.cuts_off_others).collect();
+    assert!(matches!(&harmful[..], [dead] if dead.tag.as_str() == "dead01"), "{harmful:?}");
+    first.close().await.unwrap();
+    second.close().await.unwrap();
+    drop(vmm);
+    for tag in ["dead01", "f1257", "5ec0de"] {
+        remove_remains(&InstanceTag::parse(tag).unwrap()).await.unwrap();
+    }
+    assert!(Neighbours::look().await.unwrap().instances().is_empty());
 }
 
 /// The control: take the firewall away and the very packets of the other cases arrive.

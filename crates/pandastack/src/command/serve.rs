@@ -1,27 +1,30 @@
 //! `pandastack serve`: the API, its database and its node in one process.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use control::{Control, ControlConfig};
+use control::{Control, ControlConfig, catalogue_names, check_bootstrap_key};
+use node::{AddressChoice, Fresh, Node};
 use server::ServerConfig;
-use store::{NetworkMode, SqliteStore};
+use store::{NetworkMode, Quota, SqliteStore};
 use telemetry::{Counts, Exporter, Traces};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::AdminSocket;
 use crate::config::{LogFormat, NetworkSetting, ServeSettings, Settings};
-use crate::engine::open_node;
+use crate::engine::{open_node, require_root};
 use crate::{build_info, builds, output, traces};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Holds the first key, for automation. Read from the environment only: arguments are seen by everybody on the host.
 const BOOTSTRAP_KEY: &str = "PANDASTACK_BOOTSTRAP_KEY";
-const DATABASE: &str = "control.db";
+pub(crate) const DATABASE: &str = "control.db";
 /// How long the last traces may take when the server stops.
 const TRACES_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -29,9 +32,24 @@ const TRACES_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Arguments {
     #[command(flatten)]
     settings: ServeSettings,
-    /// Templates to prepare right away, such as base.
-    #[arg(long, value_delimiter = ',')]
-    prepare: Vec<String>,
+}
+
+/// What a tenant may have that has no limits of its own, as the settings file says it.
+pub(crate) fn usual_quota(settings: &Settings) -> Quota {
+    control_config(&ServeSettings::default(), &settings.serve).quota
+}
+
+/// The first key that the operator chose, and the templates to prepare: checked before anything is made.
+fn check(prepare: &[String]) -> anyhow::Result<Option<String>> {
+    let key = std::env::var(BOOTSTRAP_KEY).ok().filter(|key| !key.is_empty());
+    if let Some(Err(error)) = key.as_deref().map(check_bootstrap_key) {
+        bail!("{BOOTSTRAP_KEY}: {error}");
+    }
+    let known = catalogue_names();
+    if let Some(unknown) = prepare.iter().find(|name| !known.contains(name)) {
+        bail!("prepare: there is no template {unknown}, there are {}", known.join(", "));
+    }
+    Ok(key)
 }
 
 /// Options and environment over the settings file over the usual ones.
@@ -111,22 +129,38 @@ pub(crate) async fn run(
     exporter: Option<Exporter>,
 ) -> anyhow::Result<ExitCode> {
     let (given, file) = (&arguments.settings, &settings.serve);
+    // All that can be wrong without looking at the host comes first: a start that is refused makes nothing.
+    require_root("serve")?;
+    let prepare = given.prepare.as_ref().or(file.prepare.as_ref()).cloned().unwrap_or_default();
+    let key = check(&prepare)?;
     let address = given.listen.as_deref().or(file.listen.as_deref()).unwrap_or(LISTEN_DEFAULT);
-    // Before anything is touched: an address that is taken is the commonest mistake.
-    let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
     let mut config = control_config(given, file);
     config.builds = builds::config(given, file, config.network_default)?;
     let server_config = server_config(given, file, config.public_url.as_deref());
+    // An address that is taken is the commonest mistake.
+    let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
     let counts = exporter.as_ref().map(|exporter| exporter.counts().clone());
     let traces = exporter.map(Exporter::start);
+    let data_dir = &settings.node.data_dir;
+    let before = Fresh::before(data_dir);
     let node = open_node(settings).await?;
-    let database = settings.node.data_dir.join(DATABASE);
-    let store = tokio::task::block_in_place(|| SqliteStore::open(&database)).context("open the database")?;
-    let control = Control::open(config, Arc::new(store), node).await.context("start the services")?;
+    let addresses = node.addresses();
+    if settings.node.address_choice == AddressChoice::Preferred && addresses != settings.node.addresses {
+        output::say(format!("guests have addresses of {addresses}"));
+    }
+    let opened = open_services(config, data_dir, node.clone()).await;
+    let (control, admin) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            node.close().await;
+            tokio::task::block_in_place(|| before.undo());
+            return Err(error);
+        }
+    };
+    drop(node);
     if let Some(Counts { sent, lost }) = counts {
         control.measurements().show_traces(sent, lost);
     }
-    let key = std::env::var(BOOTSTRAP_KEY).ok().filter(|key| !key.is_empty());
     match control.bootstrap(key.as_deref()).await {
         Ok(Some(made)) if key.is_none() => {
             output::say("this is the first key; it is shown this once:");
@@ -135,7 +169,7 @@ pub(crate) async fn run(
         Ok(_) => {}
         Err(error) => bail!("{BOOTSTRAP_KEY}: {error}"),
     }
-    for name in &arguments.prepare {
+    for name in &prepare {
         control.prepare_from_catalogue(name).map_err(|error| anyhow::anyhow!("{error}"))?;
     }
     output::say(format!("serving on http://{}", listener.local_addr()?));
@@ -153,11 +187,24 @@ pub(crate) async fn run(
         stop.cancel();
     };
     let served = async { server::serve(listener, &control, &server_config, stop.clone()).await };
-    let (served, ()) = tokio::join!(served, told);
+    let operators = admin.serve(&control, stop.clone());
+    let (served, (), ()) = tokio::join!(served, told, operators);
     control.close().await;
     if let Some(traces) = traces {
         traces.finish(TRACES_PATIENCE).await;
     }
     served.context("serve")?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn open_services(
+    config: ControlConfig,
+    data_dir: &Path,
+    node: Node,
+) -> anyhow::Result<(Control, AdminSocket)> {
+    let database = data_dir.join(DATABASE);
+    let store = tokio::task::block_in_place(|| SqliteStore::open(&database)).context("open the database")?;
+    let admin = AdminSocket::open(data_dir).context("open the socket for operators")?;
+    let control = Control::open(config, Arc::new(store), node).await.context("start the services")?;
+    Ok((control, admin))
 }

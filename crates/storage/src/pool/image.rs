@@ -25,7 +25,7 @@ use crate::kill_point;
 use crate::program::ProgramError;
 use crate::random::random_name;
 
-const IMAGE: &str = "pool.img";
+pub(super) const IMAGE: &str = "pool.img";
 const UNFINISHED: &str = ".new";
 /// How long closing waits for those who hold the pool.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);

@@ -55,8 +55,9 @@ impl LoopDevice {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "no free loop device could be had"))
     }
 
-    /// The device an image is attached to already, by whomever.
-    pub(super) fn of_image(image: &Metadata) -> io::Result<Option<LoopDevice>> {
+    /// Every loop device that has a file.
+    pub(super) fn all() -> io::Result<Vec<LoopDevice>> {
+        let mut found = Vec::new();
         for entry in std::fs::read_dir("/sys/block")? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
@@ -65,12 +66,23 @@ impl LoopDevice {
             }
             // It may have been detached meanwhile, or have no node here.
             let Ok(file) = open(&name) else { continue };
-            let device = LoopDevice { name, file };
+            found.push(LoopDevice { name, file });
+        }
+        Ok(found)
+    }
+
+    /// The device an image is attached to already, by whomever.
+    pub(super) fn of_image(image: &Metadata) -> io::Result<Option<LoopDevice>> {
+        for device in Self::all()? {
             if device.holds(image)? {
                 return Ok(Some(device));
             }
         }
         Ok(None)
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// The loop device with this device number; `None` when it is a device of another kind.

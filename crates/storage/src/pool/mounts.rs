@@ -19,6 +19,12 @@ pub(super) fn mount_at(path: &Path) -> io::Result<Option<Mount>> {
     Ok(find(&std::fs::read("/proc/self/mountinfo")?, path))
 }
 
+/// Every mount point, in the order in which they were mounted.
+pub(super) fn places() -> io::Result<Vec<PathBuf>> {
+    let list = std::fs::read("/proc/self/mountinfo")?;
+    Ok(list.split(|byte| *byte == b'\n').filter_map(parse).map(|(place, _)| place.into()).collect())
+}
+
 fn find(mountinfo: &[u8], path: &Path) -> Option<Mount> {
     mountinfo
         .split(|byte| *byte == b'\n')

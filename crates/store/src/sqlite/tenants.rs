@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::column::{Checked, Json};
 use super::query::{add, all, change, first};
-use crate::{NetworkMode, StoreError, TenantRow, TokenRow};
+use crate::{NetworkMode, Quota, StoreError, TenantRow, TokenRow};
 
 fn tenant_row(row: &Row<'_>) -> rusqlite::Result<TenantRow> {
     Ok(TenantRow {
@@ -43,6 +43,10 @@ pub(super) fn set_network_default(
     mode: Option<NetworkMode>,
 ) -> Result<bool, StoreError> {
     change(db, "UPDATE tenants SET network_default = ?2 WHERE id = ?1", params![id.as_str(), mode])
+}
+
+pub(super) fn set_quota(db: &Connection, id: &TenantId, quota: Option<&Quota>) -> Result<bool, StoreError> {
+    change(db, "UPDATE tenants SET quota = ?2 WHERE id = ?1", params![id.as_str(), quota.map(Json)])
 }
 
 fn token_row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
