@@ -366,7 +366,7 @@ def keys_kept(sandbox, data_dir, marker, ours):
 
 def template_for(host, port):
     """A template whose runner finds the API there."""
-    name = "claude-agent-scripted"
+    name = f"claude-agent-{os.urandom(4).hex()}"
     dockerfile = f"FROM claude-agent\nENV ANTHROPIC_BASE_URL=http://{host}:{port} ANT_MAX_IDLE_SECONDS=1\n"
     form = urllib.parse.urlencode({"name": name, "dockerfile": dockerfile}).encode()
     request = urllib.request.Request(
@@ -379,9 +379,9 @@ def template_for(host, port):
 
     def done():
         state = panda("GET", f"/templates/builds/{build['id']}")
-        if state["status"] in ("failed", "error", "cancelled"):
+        if state["status"] == "failed":
             raise SystemExit(f"the template cannot be built: {state}")
-        return state["status"] in ("ready", "succeeded", "completed", "success")
+        return state["status"] == "done"
 
     wait("the template is built", done)
     return name
@@ -554,7 +554,7 @@ def listen_in_world():
 @contextlib.contextmanager
 def serving(program, data_dir):
     """A server of its own; machines are gone before it is stopped."""
-    key = "managed-agents-" + os.urandom(16).hex()
+    key = os.environ.get("PANDASTACK_API_KEY") or "managed-agents-" + os.urandom(16).hex()
     command = [program, "serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--uplink", "uplink"]
     command += [
         "--machines-waiting",
