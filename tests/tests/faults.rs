@@ -2,12 +2,14 @@
 
 use std::fs::{self, Metadata};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use domain::lifecycle::Phase;
 use machine::ProcessIdentity;
 use node::{CreateFrom, CreateRequest, NodeError};
+use tests::engine::Upgraded;
 use tests::leftovers::os::kill_process;
 use tests::{Guest, Lab, LabSettings, engine, run, wait};
 
@@ -162,6 +164,39 @@ fn a_snapshot_of_another_engine_is_refused_with_a_sentence() -> Result<()> {
         let id = guest.keep().id().clone();
 
         // Nothing happened to either.
+        let lab = lab.close().await.open().await?;
+        let (guest, made) = (Guest::new(lab.node().sandbox(&id)?), lab.create_from(&kept.id).await?);
+        guest.wake().await?;
+        for guest in [guest, made] {
+            ensure!(guest.shell("cat /run/kept").await? == "kept");
+            guest.remove().await?;
+        }
+        lab.remove().await
+    })
+}
+
+#[test]
+fn a_machine_that_outlives_an_upgrade_of_its_engine_stays_what_it_is() -> Result<()> {
+    run(async || {
+        let lab = Lab::open(LabSettings::new("upgraded")).await?;
+        let guest = lab.create().await?;
+        guest.shell("echo kept > /run/kept").await?;
+        let id = guest.keep().id().clone();
+
+        // Its process is the old program still, so what is saved of it is for that one.
+        let lab = lab.close().await.open_with(Arc::new(Upgraded::new(engine::engine()?))).await?;
+        let guest = Guest::new(lab.node().sandbox(&id)?);
+        ensure!(guest.shell("cat /run/kept").await? == "kept");
+        let (kept, _) = lab.node().snapshot(&guest).await?;
+        guest.hibernate().await?;
+        let request = CreateRequest::new(CreateFrom::Snapshot(kept.id.clone()));
+        let created = lab.node().create(request).await.map(drop);
+        for refused in [created, guest.wake().await.map(drop)] {
+            let error = refused.err().context("it was resumed by an engine that it was not saved with")?;
+            ensure!(matches!(error, NodeError::Unfit(_)), "{error:?}");
+        }
+        let id = guest.keep().id().clone();
+
         let lab = lab.close().await.open().await?;
         let (guest, made) = (Guest::new(lab.node().sandbox(&id)?), lab.create_from(&kept.id).await?);
         guest.wake().await?;

@@ -102,6 +102,7 @@ async fn make_with_volumes(
     record.generation += 1;
     record.slot = Some(berth.slot.get());
     record.vm = Some(live.vm.record());
+    record.engine = Some(shared.engine.fingerprint().clone());
     let connected = async {
         if let Some(bytes) = grown {
             restore::grow_root(&live, &berth.directory, bytes, shared.config.guest_patience).await?;

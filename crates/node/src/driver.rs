@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::lifecycle::{Phase, Request, Verdict};
-use domain::{SandboxId, SnapshotId};
+use domain::{EngineFingerprint, SandboxId, SnapshotId};
 use guest_link::client::{Flush, Link, LinkError, Opening};
 use machine::{Exit, Vm};
 use network::Policy;
@@ -306,6 +306,12 @@ impl Driver {
             (Some(reason), Phase::Died) => Err(NodeError::Died { id, reason: reason.clone() }),
             (_, phase) => Err(NodeError::Refused { id, phase, request }),
         }
+    }
+
+    /// What a saved state of the machine fits: the engine that the machine was started with, which need not be the one that this node
+    /// starts machines with.
+    fn fingerprint(&self) -> EngineFingerprint {
+        self.record.engine.clone().unwrap_or_else(|| self.shared.engine.fingerprint().clone())
     }
 
     /// Writes down a phase, and only then lets everyone see it.

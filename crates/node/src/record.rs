@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::lifecycle::Phase;
-use domain::{MachineShape, SandboxId, SnapshotId, TemplateName};
+use domain::{EngineFingerprint, MachineShape, SandboxId, SnapshotId, TemplateName};
 use machine::VmRecord;
 use network::Policy;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,9 @@ pub struct SandboxRecord {
     pub slot: Option<u32>,
     /// Its machine process, while it has one.
     pub vm: Option<VmRecord>,
+    /// The engine that its machine was started with; what is saved of it fits only that. Absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineFingerprint>,
     /// Its volumes, in the guest's order.
     #[serde(default)]
     pub volumes: Vec<VolumeAttachment>,
@@ -88,6 +91,7 @@ impl SandboxRecord {
             shape: about.shape,
             slot: None,
             vm: None,
+            engine: None,
             volumes: Vec::new(),
             network: Policy::Closed,
             created_unix_ms: unix_ms(),

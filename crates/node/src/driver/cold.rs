@@ -41,6 +41,7 @@ impl Driver {
             Ok((vm, link)) => {
                 self.running = Some(Running::new(&self.shared, vm, Some(link), berth, None));
                 self.record.died = None;
+                self.record.engine = Some(self.shared.engine.fingerprint().clone());
                 self.enter(Phase::Running, Durability::Unsynced)
             }
             Err(error) => {

@@ -72,7 +72,7 @@ impl Driver {
         let _early = self.shared.pool.write_early();
         let (saved, mut timings) =
             save::take(&subject, &targets, Flush::FileSystems, Afterwards::StayPaused).await?;
-        let fingerprint = self.shared.engine.fingerprint().clone();
+        let fingerprint = self.fingerprint();
         let committing = Instant::now();
         let committed = tokio::task::block_in_place(|| {
             // Memory that is on the disk must not meet a volume that was not yet.
@@ -231,6 +231,7 @@ impl Driver {
     fn use_up_image(&mut self, vm: &dyn machine::Vm, berth: &Berth) -> Result<(), NodeError> {
         let mut next = self.record.clone();
         next.vm = Some(vm.record());
+        next.engine = Some(self.shared.engine.fingerprint().clone());
         next.slot = Some(berth.slot.get());
         next.write(&self.directory, Durability::Unsynced)
             .map_err(NodeError::host("write down the machine"))?;

@@ -120,12 +120,8 @@ impl Driver {
         };
         save::write_sums(&staged, &memory_sums, &disk_sums)?;
         let durability = if purpose == Purpose::Fork { Durability::Unsynced } else { Durability::Synced };
-        let mut about = snapshots::about(
-            purpose,
-            self.record.template.clone(),
-            self.shared.engine.fingerprint().clone(),
-            self.record.shape,
-        );
+        let mut about =
+            snapshots::about(purpose, self.record.template.clone(), self.fingerprint(), self.record.shape);
         about.parent = Some(self.record.origin.clone());
         about.sandbox = Some(self.record.id.clone());
         for attachment in &self.record.volumes {
