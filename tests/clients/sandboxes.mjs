@@ -37,7 +37,7 @@ async function defaultsAndExec() {
   await assert.rejects(sandbox.exec("sleep 600", { timeoutSeconds: 1 }), SandboxTimeout);
   assert.equal((await sandbox.exec("setsid sleep 600 >/dev/null 2>&1 & echo launched")).stdout, "launched\n");
   assert.equal((await sandbox.runCode("print(6 * 7)", "python")).stdout, "42\n");
-  assert.equal((await sandbox.runCode("echo $((6 * 7))")).stdout, "42\n");
+  assert.equal((await sandbox.runCode("echo $((6 * 7))", "bash")).stdout, "42\n");
   return sandbox;
 }
 

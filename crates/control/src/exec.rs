@@ -42,6 +42,8 @@ pub struct ExecStream {
     pub process: Process,
     /// Its deadline, for error texts.
     pub timeout: Option<Duration>,
+    /// Whether it fails for want of a network, as far as its output was shown to it.
+    pub hint: NetworkHint,
     sandbox: InUse,
 }
 
@@ -189,7 +191,7 @@ impl Control {
     ) -> Result<(Attended, Option<Duration>), ControlError> {
         check(&request.cmd)?;
         let sandbox = self.enter(caller, id).await?;
-        let ExecStream { process, timeout, sandbox } =
+        let ExecStream { process, timeout, sandbox, .. } =
             self.start_stream(sandbox, &mut request, input).await?;
         Ok((Attended::new(self, sandbox, process, Farewell::Kill), timeout))
     }
@@ -216,7 +218,8 @@ impl Control {
                 }
             });
         }
-        Ok(ExecStream { process, timeout, sandbox })
+        let hint = NetworkHint::of(&sandbox.row);
+        Ok(ExecStream { process, timeout, hint, sandbox })
     }
 
     /// The guest keeps the deadline; this one is for a guest that does not.

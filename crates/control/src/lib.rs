@@ -69,6 +69,7 @@ pub use error::{ControlError, Kind};
 pub use events::EventStream;
 pub use exec::{AttendedInput, EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
 pub use measure::Measurements;
+pub use network_hint::NetworkHint;
 pub use operator::{OperatorRequest, QuotaChange, Tenant, operate};
 pub use partial::PartialOutput;
 pub use preview::{PreviewGrant, PreviewTarget};

@@ -28,7 +28,7 @@ const HINT: &str = "the sandbox's network is closed, so it reaches nothing outsi
 
 /// Looks at output as it comes and remembers whether it tells of a network that is not there.
 #[derive(Debug, Default)]
-pub(crate) struct NetworkHint {
+pub struct NetworkHint {
     is_closed: bool,
     /// The end of what was looked at, where a sign may have begun.
     rest: Vec<u8>,
@@ -42,7 +42,7 @@ impl NetworkHint {
     }
 
     /// Takes note of output.
-    pub(crate) fn look(&mut self, output: &[u8]) {
+    pub fn look(&mut self, output: &[u8]) {
         if !self.is_closed || self.found {
             return;
         }
@@ -55,7 +55,7 @@ impl NetworkHint {
     }
 
     /// What to tell about a command that ended so.
-    pub(crate) fn tell(&self, exit_code: i32) -> Option<String> {
+    pub fn tell(&self, exit_code: i32) -> Option<String> {
         (self.found && exit_code != 0).then(|| HINT.to_owned())
     }
 }

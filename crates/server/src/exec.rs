@@ -48,7 +48,17 @@ async fn exec_stream(
     Ok(stream_events(move |events| async move {
         // Needed only where the time may be up.
         let mut written = stream.timeout.map(|_| PartialOutput::default());
-        let ended = follow(&events, &mut stream.process, written.as_mut()).await;
+        let look = |event: &ProcessEvent| match (event, &mut written) {
+            (ProcessEvent::Output { channel, data, .. }, written) => {
+                stream.hint.look(data);
+                if let Some(written) = written {
+                    written.push(*channel, data);
+                }
+            }
+            (ProcessEvent::Gap { .. }, Some(written)) => written.gap(),
+            _ => {}
+        };
+        let ended = follow(&events, &mut stream.process, look).await;
         // A reader that is gone needs no ending; the command goes on and can be attached to.
         let _ = match ended {
             Ok(Ok(exit)) => match exec_failure(&exit, stream.timeout) {
@@ -56,7 +66,14 @@ async fn exec_stream(
                     let error = error.partial(written.unwrap_or_default().finish());
                     events.send("error", &told(&error)).await
                 }
-                None => events.send("exit", &json!({ "exit_code": exit.status.shell_code() })).await,
+                None => {
+                    let exit_code = exit.status.shell_code();
+                    let mut ended = json!({ "exit_code": exit_code });
+                    if let Some(hint) = stream.hint.tell(exit_code) {
+                        ended["hint"] = hint.into();
+                    }
+                    events.send("exit", &ended).await
+                }
             },
             Ok(Err(text)) => events.send("error", &json!({ "error": text })).await,
             Err(ReaderGone) => Err(ReaderGone),
@@ -64,11 +81,11 @@ async fn exec_stream(
     }))
 }
 
-/// Sends a process's output until it ends, or tells why it cannot be followed any more.
+/// Sends a process's output until it ends, or tells why it cannot be followed any more. `look` sees what happens first.
 pub(crate) async fn follow(
     events: &Events,
     process: &mut Process,
-    mut written: Option<&mut PartialOutput>,
+    mut look: impl FnMut(&ProcessEvent),
 ) -> Result<Result<Exit, String>, ReaderGone> {
     let (mut stdout, mut stderr) = (Utf8Decoder::default(), Utf8Decoder::default());
     loop {
@@ -76,11 +93,11 @@ pub(crate) async fn follow(
             event = process.next() => event,
             () = events.closed() => return Err(ReaderGone),
         };
+        if let Ok(event) = &event {
+            look(event);
+        }
         match event {
             Ok(ProcessEvent::Output { channel, data, .. }) => {
-                if let Some(written) = &mut written {
-                    written.push(channel, &data);
-                }
                 let (name, decoder) = match channel {
                     Channel::Stdout => ("stdout", &mut stdout),
                     Channel::Stderr => ("stderr", &mut stderr),
@@ -90,11 +107,7 @@ pub(crate) async fn follow(
                     events.send(name, &json!({ "chunk": text })).await?;
                 }
             }
-            Ok(ProcessEvent::Gap { .. }) => {
-                if let Some(written) = &mut written {
-                    written.gap();
-                }
-            }
+            Ok(ProcessEvent::Gap { .. }) => {}
             Ok(ProcessEvent::Exited(exit)) => {
                 for (name, text) in [("stdout", stdout.finish()), ("stderr", stderr.finish())] {
                     if !text.is_empty() {

@@ -89,7 +89,7 @@ async fn output(
         let _sandbox = sandbox;
         // It can be followed again from where this ends, so a server that stops does not wait for it.
         let ended = tokio::select! {
-            ended = follow(&events, &mut process, None) => ended,
+            ended = follow(&events, &mut process, |_| {}) => ended,
             () = control.closing().cancelled() => Ok(Err("the server is shutting down".to_owned())),
         };
         let _ = match ended {
