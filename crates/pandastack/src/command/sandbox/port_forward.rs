@@ -113,7 +113,7 @@ async fn carry(api: &Api, id: &str, socket: TcpStream, port: u16) -> anyhow::Res
 fn tell(error: &anyhow::Error, port: u16) {
     match error.downcast_ref::<ClientError>() {
         Some(refused) if refused.is_nothing_listening() => {
-            say(format!("port {port}: {}", hints::translated(&refused.to_string())));
+            say(format!("error: {}", hints::translated(&refused.to_string())));
         }
         Some(refused) => say(format!("error: port {port}: {refused}")),
         None => tracing::debug!(%error, port, "a connection broke"),

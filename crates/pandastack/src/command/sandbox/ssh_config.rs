@@ -59,11 +59,7 @@ pub(super) async fn run(connection: &Connection, api: &Api, arguments: &Argument
     let path = files.config();
     let before = if arguments.all { String::new() } else { read(&path)? };
     files.replace(&path, &merged(&before, &blocks))?;
-    say(format!(
-        "{} holds {} of them; `ssh` reads it with this line at the top of ~/.ssh/config:",
-        path.display(),
-        blocks.len()
-    ));
+    say(format!("{} is written; `ssh` reads it with this line at the top of ~/.ssh/config:", path.display()));
     Ok(result(Format::Table, &(), || format!("Include {}", config_word(&path.display().to_string())))?)
 }
 

@@ -112,7 +112,6 @@ pub(super) async fn update(api: &Api, arguments: UpdateArguments, format: Format
         metadata: changes(arguments.metadata.into_iter().collect(), arguments.unset_metadata),
         env: changes(variables(&arguments.env)?, arguments.unset_env),
         network: arguments.network.map(Network::mode),
-        ..PatchSandbox::default()
     };
     // By its id from here on: its name may just have changed.
     let mut id = arguments.id;
