@@ -42,6 +42,9 @@ pub struct RunCell {
     /// After this long it is interrupted; 30,000 when absent.
     #[serde(default)]
     pub timeout_ms: Option<i64>,
+    /// Which of the sandbox's default contexts, where the context is `default`: Python when absent. Refused for other contexts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
 }
 
 /// What a cell did.
@@ -62,6 +65,25 @@ pub struct CellAnswer {
     pub results: Vec<BTreeMap<String, String>>,
     /// How long it took.
     pub duration_ms: u64,
+    /// The context it ran in.
+    #[serde(default)]
+    pub context_id: String,
+}
+
+/// How a cell ended whose output was followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CellExit {
+    /// 0, or 1 when it raised.
+    pub exit: i32,
+    /// The same.
+    pub exit_code: i32,
+    /// The traceback when it raised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// The context it ran in.
+    pub context_id: String,
 }
 
 /// Code to run once.

@@ -1,18 +1,21 @@
-//! Code contexts of sandboxes, code that is run once, language servers.
+//! Code contexts of sandboxes, code that is run once, language servers. Cells are in [`cells`].
+//!
+//! A sandbox has a *default* context of each language, made when it is first used. Its id says so, so that it is found again after
+//! a restart of the server and in forks, which get their parent's contexts with the ids they have.
 
-use std::collections::{BTreeMap, HashMap};
+mod cells;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use contract::error::Partial;
-use contract::interpreter::{
-    CellAnswer, Context as ContextView, CreateContext, RunCell, RunOnce, RunOnceAnswer,
-};
+pub use cells::{CellEvent, CellStream};
+use contract::interpreter::{Context as ContextView, CreateContext, RunOnce, RunOnceAnswer};
 use contract::time::rfc3339;
 use domain::SandboxId;
 use interpreter::{
-    Cell, Context, ContextHandle, ContextSpec, ContextState, Ending, Language, LanguageServer, OnceError,
-    OnceLanguage, RunError, RunResult, ServerError, StartError, run_once, start_server,
+    Context, ContextHandle, ContextSpec, Language, LanguageServer, OnceError, OnceLanguage, RunError,
+    ServerError, StartError, run_once, start_server,
 };
 use store::{ReplRow, SandboxRow};
 
@@ -29,11 +32,15 @@ const TIMEOUT_MS_DEFAULT: i64 = 30_000;
 const TIMEOUT_MS_MAX: i64 = 24 * 3_600_000;
 /// Contexts of one sandbox: each is a process in it.
 const CONTEXTS_MAX: usize = 32;
+/// The default context in addresses.
+const DEFAULT: &str = "default";
 
 /// Contexts that were used, so that cells of one context wait for each other.
 #[derive(Default)]
 pub(crate) struct OpenContexts {
     known: Mutex<HashMap<(SandboxId, String), Arc<Context>>>,
+    /// Held while rows of a sandbox's contexts are looked at and changed.
+    changing: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl OpenContexts {
@@ -41,7 +48,15 @@ impl OpenContexts {
         let handle: ContextHandle = serde_json::from_str(&row.handle).map_err(ControlError::internal)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (row.sandbox.clone(), row.id.clone());
-        Ok(Arc::clone(known.entry(key).or_insert_with(|| Arc::new(Context::attach(handle)))))
+        match known.get(&key) {
+            Some(open) if *open.handle() == handle => Ok(Arc::clone(open)),
+            // A default context that was lost and made anew has the same id.
+            _ => {
+                let open = Arc::new(Context::attach(handle));
+                known.insert(key, Arc::clone(&open));
+                Ok(open)
+            }
+        }
     }
 
     fn forget(&self, sandbox: &SandboxId, id: &str) {
@@ -50,6 +65,25 @@ impl OpenContexts {
 
     pub(crate) fn forget_all(&self, sandbox: &SandboxId) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _), _| of != sandbox);
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
+    }
+
+    fn changing(&self, sandbox: &SandboxId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(changing.entry(sandbox.clone()).or_default())
+    }
+}
+
+/// The id of a sandbox's default context of a language. No other context has one like it: theirs are random.
+fn default_id(language: Language) -> String {
+    format!("{DEFAULT}-{language}")
+}
+
+/// The id of a context that an address names.
+fn named(context: &str) -> String {
+    match context {
+        DEFAULT => default_id(Language::Python),
+        id => id.to_owned(),
     }
 }
 
@@ -71,8 +105,8 @@ fn timeout(ms: Option<i64>) -> Result<Duration, ControlError> {
     }
 }
 
-fn language(request: &CreateContext) -> Result<Language, ControlError> {
-    let name = request.language.as_deref().filter(|name| !name.is_empty()).unwrap_or("python");
+fn language(name: Option<&str>) -> Result<Language, ControlError> {
+    let name = name.filter(|name| !name.is_empty()).unwrap_or("python");
     Language::parse(name).map_err(|error| ControlError::invalid(error.to_string()))
 }
 
@@ -130,30 +164,6 @@ fn timed_out(message: String) -> ControlError {
         .hint("raise the timeout, or run it as a process in the background")
 }
 
-fn answer(result: RunResult) -> Result<CellAnswer, ControlError> {
-    if let Ending::TimedOut { .. } = result.ending {
-        let sentence = result.ending.sentence().unwrap_or_default();
-        let truncated = result.stdout_truncated || result.stderr_truncated;
-        let results = result.results.into_iter().map(|bundle| bundle.data).collect();
-        let written =
-            Partial { results: Some(results), ..partial(&result.stdout, &result.stderr, truncated) };
-        return Err(timed_out(sentence).partial(written));
-    }
-    let error = result.error.map(|error| error.traceback).or_else(|| result.ending.sentence());
-    let exit = if error.is_some() && result.exit == 0 { 1 } else { result.exit };
-    let results: Vec<BTreeMap<String, String>> =
-        result.results.into_iter().map(|bundle| bundle.data).collect();
-    Ok(CellAnswer {
-        stdout: result.stdout,
-        stderr: result.stderr,
-        exit,
-        exit_code: exit,
-        error,
-        results,
-        duration_ms: u64::try_from(result.duration.as_millis()).unwrap_or(u64::MAX),
-    })
-}
-
 impl Control {
     /// Starts a context.
     pub async fn create_context(
@@ -162,20 +172,31 @@ impl Control {
         id: &str,
         request: CreateContext,
     ) -> Result<ContextView, ControlError> {
-        let language = language(&request)?;
+        let language = language(request.language.as_deref())?;
         let sandbox = self.enter(caller, id).await?;
+        let spec = ContextSpec {
+            cwd: request.cwd.as_deref().filter(|cwd| !cwd.is_empty()).map(guest_path).transpose()?,
+            ..ContextSpec::new(language)
+        };
+        let id = SandboxId::from_random(random().map_err(ControlError::internal)?).to_string();
+        Ok(view(&self.start_context(&sandbox, spec, id).await?))
+    }
+
+    async fn start_context(
+        &self,
+        sandbox: &InUse,
+        mut spec: ContextSpec,
+        id: String,
+    ) -> Result<ReplRow, ControlError> {
         if self.store().repls(&sandbox.row.id).await?.len() >= CONTEXTS_MAX {
             let message = format!("a sandbox has at most {CONTEXTS_MAX} contexts; delete one first");
             return Err(ControlError::conflict(message));
         }
-        let spec = ContextSpec {
-            env: sandbox.row.env.clone().into_iter().collect(),
-            cwd: request.cwd.as_deref().filter(|cwd| !cwd.is_empty()).map(guest_path).transpose()?,
-            ..ContextSpec::new(language)
-        };
+        let language = spec.language;
+        spec.env = sandbox.row.env.clone().into_iter().collect();
         let context = Context::start(&sandbox.link, spec).await?;
         let row = ReplRow {
-            id: SandboxId::from_random(random().map_err(ControlError::internal)?).to_string(),
+            id,
             sandbox: sandbox.row.id.clone(),
             language: language.to_string(),
             handle: serde_json::to_string(context.handle()).map_err(ControlError::internal)?,
@@ -183,7 +204,19 @@ impl Control {
             created_ms: now_ms(),
         };
         self.store().add_repl(row.clone()).await?;
-        Ok(view(&row))
+        Ok(row)
+    }
+
+    /// The sandbox's default context of a language, made if there is none. To be called where the caller cannot go away, since a
+    /// kernel that is started must be written down.
+    async fn default_context(&self, sandbox: &InUse, language: Language) -> Result<ReplRow, ControlError> {
+        let id = default_id(language);
+        let changing = self.open_contexts().changing(&sandbox.row.id);
+        let _changing = changing.lock().await;
+        match self.store().repl(&sandbox.row.id, &id).await? {
+            Some(row) => Ok(row),
+            None => self.start_context(sandbox, ContextSpec::new(language), id).await,
+        }
     }
 
     /// Contexts of a sandbox. Does not wake it.
@@ -196,42 +229,10 @@ impl Control {
         self.store().repl(&row.id, id).await?.ok_or_else(|| no_context(id))
     }
 
-    /// Runs a cell. It goes on to its end, or its deadline, even when the caller goes away.
-    pub async fn run_cell(
-        &self,
-        caller: &Caller,
-        id: &str,
-        context: &str,
-        request: RunCell,
-    ) -> Result<CellAnswer, ControlError> {
-        let timeout = timeout(request.timeout_ms)?;
-        let sandbox = self.enter(caller, id).await?;
-        let mut row = self.context(&sandbox.row, context).await?;
-        let open = self.open_contexts().find(&row)?;
-        let control = self.clone();
-        self.finish(async move {
-            let cell = Cell::new(request.code).with_timeout(timeout);
-            let outcome = open.run(&sandbox.link, cell).await;
-            let lost = match &outcome {
-                Ok(result) => result.ending.context() == ContextState::Lost,
-                Err(error) => matches!(error, RunError::Gone { .. }),
-            };
-            if lost {
-                control.open_contexts().forget(&row.sandbox, &row.id);
-                control.store().remove_repl(&row.sandbox, &row.id).await?;
-            } else {
-                row.cells += 1;
-                control.store().change_repl(row).await?;
-            }
-            answer(outcome?)
-        })
-        .await
-    }
-
-    /// Ends a context.
+    /// Ends a context; `default` is the default one of Python.
     pub async fn delete_context(&self, caller: &Caller, id: &str, context: &str) -> Result<(), ControlError> {
         let sandbox = self.enter(caller, id).await?;
-        let row = self.context(&sandbox.row, context).await?;
+        let row = self.context(&sandbox.row, &named(context)).await?;
         self.open_contexts().find(&row)?.close(&sandbox.link).await?;
         self.open_contexts().forget(&row.sandbox, &row.id);
         self.store().remove_repl(&row.sandbox, &row.id).await?;
@@ -260,11 +261,6 @@ impl Control {
             stderr: result.stderr,
             exit_code: result.exit_code,
         })
-    }
-
-    /// The language that a context made on request would have.
-    pub fn language(&self, request: &CreateContext) -> Result<String, ControlError> {
-        Ok(language(request)?.to_string())
     }
 
     /// Languages of contexts.

@@ -62,6 +62,7 @@ pub use caller::Caller;
 pub use config::{BuildConfig, ControlConfig};
 pub use control::{Control, OpenError};
 pub use error::{ControlError, Kind};
+pub use contexts::{CellEvent, CellStream};
 pub use events::EventStream;
 pub use exec::{AttendedInput, EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
 pub use measure::Measurements;

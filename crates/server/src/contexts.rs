@@ -2,22 +2,28 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::{Extension, Json as Out};
+use contract::event::StreamedEvent;
 use contract::interpreter::{
     CellAnswer, Context, CreateContext, LanguageServers, RunCell, RunOnce, RunOnceAnswer,
 };
-use control::{Caller, Control};
+use control::{Caller, CellEvent, Control};
+use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
 use crate::body::Json;
 use crate::extract::Path;
+use crate::socket::told;
+use crate::sse::stream_events;
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
         .routes(routes!(run))
+        .routes(routes!(run_stream))
         .routes(routes!(delete))
         .routes(routes!(once))
         .routes(routes!(languages))
@@ -47,7 +53,8 @@ async fn create(
     Ok((StatusCode::CREATED, Out(control.create_context(&caller, &id, request).await?)))
 }
 
-/// Runs a cell. One that runs too long is interrupted; the context keeps its state.
+/// Runs a cell. One that runs too long is interrupted; the context keeps its state. The context `default` is the sandbox's default one
+/// of the request's language, made when it is first used.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions/{context}/run", tag = "code",
     params(("id" = String, Path), ("context" = String, Path)), request_body = RunCell,
     responses((status = 200, body = CellAnswer)))]
@@ -60,7 +67,35 @@ async fn run(
     Ok(Out(control.run_cell(&caller, &id, &context, request).await?))
 }
 
-/// Ends a context.
+/// Runs a cell and follows it: events `stdout` and `stderr` (`chunk`), `result` (its MIME types), then `exit` or `error`. The cell
+/// goes on when the caller goes away.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions/{context}/run/stream", tag = "code",
+    params(("id" = String, Path), ("context" = String, Path)), request_body = RunCell,
+    responses((status = 200, content_type = "text/event-stream", body = StreamedEvent)))]
+async fn run_stream(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Path((id, context)): Path<(String, String)>,
+    Json(request): Json<RunCell>,
+) -> Answer<Response> {
+    let mut cell = control.stream_cell(&caller, &id, &context, request).await?;
+    Ok(stream_events(move |events| async move {
+        while let Some(event) = cell.next().await {
+            let sent = match event {
+                CellEvent::Stdout(text) => events.send("stdout", &json!({ "chunk": text })).await,
+                CellEvent::Stderr(text) => events.send("stderr", &json!({ "chunk": text })).await,
+                CellEvent::Result(data) => events.send("result", &data).await,
+                CellEvent::Exit(exit) => events.send("exit", &exit).await,
+                CellEvent::Failed(error) => events.send("error", &told(&error)).await,
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }))
+}
+
+/// Ends a context; `default` is the default one of Python.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/repl/sessions/{context}", tag = "code",
     params(("id" = String, Path), ("context" = String, Path)), responses((status = 204)))]
 async fn delete(

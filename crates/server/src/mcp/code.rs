@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use contract::interpreter::{CellAnswer, CreateContext, RunCell};
+use contract::interpreter::RunCell;
 use control::ControlError;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::tool::{Image, ToolAnswer, ToolCall, argument};
@@ -32,42 +32,24 @@ pub(super) fn arguments() -> Value {
     json!({
         "code": argument("string", "The code"),
         "language": argument("string", "python (when absent), javascript, typescript or bash"),
-        "context_id": argument("string", "The interpreter of an earlier call; when absent the newest of the language, or a new one"),
+        "context_id": argument("string", "The interpreter of an earlier call; when absent the sandbox's default one of the language, which keeps its variables from call to call"),
         "timeout_seconds": argument("number", "After this long it is interrupted; 30 when absent"),
     })
-}
-
-/// What a cell did, and where.
-#[derive(Debug, Serialize)]
-struct CodeAnswer {
-    context_id: String,
-    #[serde(flatten)]
-    cell: CellAnswer,
 }
 
 /// Runs code in a context of a sandbox.
 pub(super) async fn run(call: &ToolCall<'_>, id: &str) -> Result<ToolAnswer, ControlError> {
     let Code { code, language, context_id, timeout_seconds } = call.arguments()?;
     let timeout_ms = timeout_ms(timeout_seconds)?;
-    let context_id = match context_id {
-        Some(id) => id,
-        None => context(call, id, language).await?,
+    let (context, language) = match context_id {
+        // A context has the language it was made with.
+        Some(id) => (id, None),
+        None => ("default".to_owned(), language),
     };
-    let mut cell = call.control.run_cell(call.caller, id, &context_id, RunCell { code, timeout_ms }).await?;
+    let request = RunCell { code, timeout_ms, language };
+    let mut cell = call.control.run_cell(call.caller, id, &context, request).await?;
     let images = take_images(&mut cell.results);
-    Ok(ToolAnswer::json(&CodeAnswer { context_id, cell })?.images(images))
-}
-
-/// The newest context of a language; a new one where there is none.
-async fn context(call: &ToolCall<'_>, id: &str, language: Option<String>) -> Result<String, ControlError> {
-    let request = CreateContext { language, cwd: None };
-    let wanted = call.control.language(&request)?;
-    let known = call.control.contexts(call.caller, id).await?;
-    let newest = known.into_iter().filter(|context| context.language == wanted);
-    if let Some(context) = newest.max_by(|one, other| one.created_at.cmp(&other.created_at)) {
-        return Ok(context.id);
-    }
-    Ok(call.control.create_context(call.caller, id, request).await?.id)
+    Ok(ToolAnswer::json(&cell)?.images(images))
 }
 
 /// Seconds as the services take them.
@@ -75,7 +57,7 @@ fn timeout_ms(seconds: Option<f64>) -> Result<Option<i64>, ControlError> {
     match seconds {
         None => Ok(None),
         // The services say how long it may be.
-        Some(seconds) if seconds >= 0.0 && seconds < 1e9 => Ok(Some((seconds * 1000.0).ceil() as i64)),
+        Some(seconds) if (0.0..1e9).contains(&seconds) => Ok(Some((seconds * 1000.0).ceil() as i64)),
         Some(_) => Err(ControlError::invalid("timeout_seconds must be a number of seconds, 0 or more")),
     }
 }

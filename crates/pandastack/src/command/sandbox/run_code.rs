@@ -64,7 +64,9 @@ pub(super) async fn cell(
     timeout: Option<f64>,
     format: Format,
 ) -> anyhow::Result<ExitCode> {
-    let answer = api.run_cell(id, context, &RunCell { code, timeout_ms: milliseconds(timeout) }).await?;
+    let answer = api
+        .run_cell(id, context, &RunCell { code, timeout_ms: milliseconds(timeout), language: None })
+        .await?;
     show(&answer, format)?;
     Ok(ended(answer.exit_code))
 }
