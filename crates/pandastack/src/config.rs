@@ -257,6 +257,9 @@ pub(crate) struct ServeSettings {
     /// File with logins for registries, as `docker login` writes it [default: none].
     #[arg(long, env = "PANDASTACK_REGISTRY_AUTH")]
     pub(crate) registry_auth: Option<PathBuf>,
+    /// How log lines are written to standard error [default: text].
+    #[arg(long, env = "PANDASTACK_LOG_FORMAT", value_enum)]
+    pub(crate) log_format: Option<LogFormat>,
     /// Requests a tenant may make at once before it has to slow down [default: 400].
     #[arg(long, env = "PANDASTACK_RATE_BURST")]
     pub(crate) rate_burst: Option<u32>,
@@ -286,6 +289,17 @@ pub(crate) struct ServeSettings {
     /// Share of traces that a ratio keeps, from 0 to 1 [default: 1].
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG")]
     pub(crate) otel_traces_sampler_arg: Option<f64>,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: a JSON object on each line.
+    Json,
 }
 
 /// What a sandbox reaches.

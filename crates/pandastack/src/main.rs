@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use config::{Options, Settings};
+use config::{LogFormat, Options, Settings};
 use connection::Connection;
 use output::Format;
 use telemetry::Traces;
@@ -154,11 +154,11 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let settings = host.settings()?;
             let traces = serve.traces(&settings)?;
             let (layer, exporter) = traces.map(|Traces { layer, exporter }| (layer, exporter)).unzip();
-            output::start_logging(layer);
+            output::start_logging(layer, serve.log_format(&settings));
             runtime()?.block_on(command::serve::run(&settings, *serve, exporter))
         }
         command => {
-            output::start_logging(None);
+            output::start_logging(None, LogFormat::Text);
             runtime()?.block_on(perform(&connection, command, format))
         }
     }

@@ -9,6 +9,7 @@ use serde_json::json;
 use telemetry::SpanLayer;
 use tracing_subscriber::prelude::*;
 
+use crate::config::LogFormat;
 use crate::connection::{API_VARIABLE, KEY_VARIABLE, NoKey};
 use crate::table::{fields, table};
 
@@ -23,13 +24,15 @@ pub(crate) enum Format {
 }
 
 /// Logs go to standard error; `PANDASTACK_LOG` chooses what is logged. Traces are watched by a layer of their own, whatever is logged.
-pub(crate) fn start_logging(traces: Option<SpanLayer>) {
+pub(crate) fn start_logging(traces: Option<SpanLayer>, format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env(crate::config::LOG_VARIABLE)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        .with_ansi(colors(&io::stderr()))
-        .with_filter(filter);
+    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let log = match format {
+        LogFormat::Text => log.with_ansi(colors(&io::stderr())).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).with_span_list(false).boxed(),
+    };
+    let log = log.with_filter(filter);
     let logged = tracing_subscriber::registry().with(log);
     match traces {
         Some(layer) => logged.with(layer.watching_marked()).init(),

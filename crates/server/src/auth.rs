@@ -6,6 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use control::Control;
 
+use crate::access_log::Tenant;
 use crate::answer::Failed;
 use crate::audit;
 
@@ -32,10 +33,11 @@ pub(crate) async fn layer(State(control): State<Control>, mut request: Request, 
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             request.extensions_mut().insert(caller.clone());
             tracing::Span::current().record("tenant.id", caller.tenant.as_str());
-            let response = next.run(request).await;
+            let mut response = next.run(request).await;
             if let Some(id) = caller.resolved() {
                 tracing::Span::current().record("sandbox.id", id.as_str());
             }
+            response.extensions_mut().insert(Tenant(caller.tenant.clone()));
             audit::note(&control, &caller, &method, &path, response.status()).await;
             response
         }

@@ -7,6 +7,7 @@
 //! Handlers translate and nothing more. Every failed request answers the same flat object ([`contract::error::ErrorBody`]); what
 //! operators need to know beyond it goes to the log under the same request id. There is no catch-all route.
 
+mod access_log;
 mod answer;
 mod app;
 mod arrival;

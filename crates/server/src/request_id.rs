@@ -1,4 +1,4 @@
-//! Names each request, logs how it ended, and lets browsers call from anywhere.
+//! Names each request, counts how it ended, and lets browsers call from anywhere.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -11,6 +11,8 @@ use control::Control;
 use domain::SandboxId;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
+
+use crate::access_log::Entry;
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// W3C Trace Context: which trace the caller's request belongs to.
@@ -108,7 +110,7 @@ impl Incoming {
     }
 }
 
-/// Handles a request under its id, logs and counts how it ended.
+/// Handles a request under its id, counts how it ended and has it written into the access log.
 pub(crate) async fn scope(
     control: &Control,
     incoming: Incoming,
@@ -117,6 +119,8 @@ pub(crate) async fn scope(
     let span = incoming.span();
     let started = Instant::now();
     let Incoming { id, method, route, .. } = incoming;
+    let entry =
+        Entry { method: counted(&method).to_owned(), route: route.clone(), request_id: id.clone(), started };
     let measured = async {
         let response = handled.await;
         let took = started.elapsed();
@@ -127,8 +131,7 @@ pub(crate) async fn scope(
         if status.is_server_error() {
             span.record("otel.status_code", "ERROR");
         }
-        tracing::debug!(took_ms = took.as_secs_f64() * 1000.0, "request");
-        response
+        entry.follow(response)
     };
     CURRENT.scope(id, measured.instrument(span)).await
 }

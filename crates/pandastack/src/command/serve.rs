@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{NetworkSetting, ServeSettings, Settings};
+use crate::config::{LogFormat, NetworkSetting, ServeSettings, Settings};
 use crate::engine::open_node;
 use crate::{build_info, builds, output, traces};
 
@@ -97,6 +97,11 @@ impl Arguments {
     /// Both halves of tracing, when traces are to be sent somewhere.
     pub(crate) fn traces(&self, settings: &Settings) -> anyhow::Result<Option<Traces>> {
         Ok(traces::config(&self.settings, &settings.serve)?.map(Traces::new))
+    }
+
+    /// How log lines are written.
+    pub(crate) fn log_format(&self, settings: &Settings) -> LogFormat {
+        self.settings.log_format.or(settings.serve.log_format).unwrap_or_default()
     }
 }
 
