@@ -36,6 +36,8 @@ pub enum Kind {
     Internal,
     /// The guest's fault.
     Upstream,
+    /// Nothing listens on the port that was asked for.
+    NotListening,
     /// Not now.
     Unavailable,
     /// Not before a template is prepared.
@@ -61,7 +63,7 @@ impl Kind {
             Kind::Quota => "quota",
             Kind::Rate => "rate_limited",
             Kind::Internal => "internal",
-            Kind::Upstream => "upstream",
+            Kind::Upstream | Kind::NotListening => "upstream",
             Kind::Unavailable => "unavailable",
             Kind::Preparing => "template_preparing",
             Kind::Timeout => "timeout",
@@ -287,7 +289,7 @@ impl From<CallError> for ControlError {
             CallError::Guest(Failure::File(file)) => file_error(*file),
             CallError::Guest(Failure::Process(process)) => process_error(process),
             CallError::Guest(Failure::ConnectionRefused) => {
-                ControlError::new(Kind::Upstream, "upstream: nothing listens on that port")
+                ControlError::new(Kind::NotListening, "upstream: nothing listens on that port")
             }
             CallError::Guest(Failure::Limit { what }) => {
                 ControlError::new(Kind::Unavailable, format!("there are too many {what} in the sandbox"))

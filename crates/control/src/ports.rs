@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use contract::port::{AddPort, Port};
 use guest_link::client::{Connection, LinkError};
+use guest_link::message::Failure;
 use store::{SandboxChange, SandboxRow, Scope};
 
 use crate::access::InUse;
@@ -132,6 +133,11 @@ impl Control {
         };
         match connected {
             Ok(connection) => Ok((sandbox, connection)),
+            Err(CallError::Guest(Failure::ConnectionRefused)) => Err(ControlError::new(
+                Kind::NotListening,
+                format!("upstream: nothing listens on port {port} in the sandbox"),
+            )
+            .hint(format!("start a server in the sandbox on 0.0.0.0:{port} or localhost:{port}"))),
             Err(CallError::Link(LinkError::Closed | LinkError::Io(_))) => {
                 Err(ControlError::new(Kind::Unavailable, "the sandbox stopped answering"))
             }

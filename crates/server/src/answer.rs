@@ -31,7 +31,7 @@ pub(crate) fn status(kind: Kind) -> StatusCode {
         Kind::Method => StatusCode::METHOD_NOT_ALLOWED,
         Kind::Quota | Kind::Rate => StatusCode::TOO_MANY_REQUESTS,
         Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        Kind::Upstream => StatusCode::BAD_GATEWAY,
+        Kind::Upstream | Kind::NotListening => StatusCode::BAD_GATEWAY,
         Kind::Unavailable | Kind::Preparing => StatusCode::SERVICE_UNAVAILABLE,
         Kind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         Kind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,

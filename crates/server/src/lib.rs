@@ -35,6 +35,7 @@ mod mcp;
 mod metrics;
 mod operations;
 mod ports;
+mod page;
 mod preview;
 mod preview_host;
 mod processes;

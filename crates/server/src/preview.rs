@@ -3,14 +3,14 @@
 //! The answer is the guest's alone: these routes stand outside of what is put around the API.
 
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::any;
 use control::{Control, ControlError};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::answer::Failed;
 use crate::forward::{Destination, Passage, SIGNED_PREFIX, check, forward};
+use crate::page;
 use crate::request_id::{self, Incoming};
 
 const ROUTE: &str = "/v1/p/{token}/{*path}";
@@ -42,10 +42,11 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 async fn preview(State(control): State<Control>, request: Request) -> Response {
     // Which sandbox it is about is known when the token has been read.
     let incoming = Incoming::new(request_id::fresh(), request.method().clone(), ROUTE, None);
+    let page = page::wanted(request.headers());
     let handled = async {
         match open(&control, request).await {
             Ok(response) => response,
-            Err(error) => Failed(error).into_response(),
+            Err(error) => page::failed(error, page),
         }
     };
     request_id::scope(&control, incoming, handled).await

@@ -9,12 +9,12 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use control::{Control, ControlError, PreviewTarget};
 
-use crate::answer::Failed;
 use crate::docs;
 use crate::forward::{Destination, Passage, authority, check, forward};
+use crate::page;
 use crate::request_id::{self, Incoming};
 
 /// How these requests are called where they are counted.
@@ -90,10 +90,11 @@ async fn decide(
     };
     let sandbox = target.as_ref().map(|target| target.sandbox.clone());
     let incoming = Incoming::new(request_id::fresh(), request.method().clone(), ROUTE, sandbox);
+    let page = page::wanted(request.headers());
     let handled = docs::without_panic(async {
         match open(&control, target, request).await {
             Ok(response) => response,
-            Err(error) => Failed(error).into_response(),
+            Err(error) => page::failed(error, page),
         }
     });
     request_id::scope(&control, incoming, handled).await
