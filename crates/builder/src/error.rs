@@ -33,7 +33,7 @@ pub enum BuildError {
         problem: String,
     },
     /// A name of an image.
-    #[error(transparent)]
+    #[error("{}{}", .0, reference_hint(.0).map(|hint| format!("; {hint}")).unwrap_or_default())]
     Reference(#[from] ReferenceError),
     /// An image could not be pulled.
     #[error("image `{reference}` could not be pulled: {}", chain(&**source))]
@@ -135,6 +135,21 @@ fn is_no_space(error: &(dyn Error + 'static)) -> bool {
         cause = inner.source();
     }
     false
+}
+
+/// What mends a name of an image that this server does not take.
+#[must_use]
+pub fn reference_hint(error: &ReferenceError) -> Option<String> {
+    match error {
+        ReferenceError::NoRegistry { .. } => Some(
+            "the operator says which registry such names mean: `pandastack serve --registry docker.io --registry-default docker.io`"
+                .to_owned(),
+        ),
+        ReferenceError::NotAllowed { registry } => {
+            Some(format!("the operator allows a registry with `pandastack serve --registry {}`", registry.as_str()))
+        }
+        ReferenceError::Malformed { .. } => None,
+    }
 }
 
 impl BuildError {

@@ -26,7 +26,7 @@ mod template;
 
 pub use builder::Builder;
 pub use dockerfile::ImageConfig;
-pub use error::BuildError;
+pub use error::{BuildError, reference_hint};
 pub use log::BuildLog;
 pub use request::{BuildRequest, BuiltDisk, Collected, Source};
 pub use settings::BuilderSettings;

@@ -237,11 +237,17 @@ fn part_kind(name: &str, content_type: Option<&str>, has_dockerfile: bool) -> Pa
 fn check_reference(text: &str, naming: &Naming) -> Result<(), ControlError> {
     match Reference::parse(text, naming) {
         Ok(_) => Ok(()),
-        Err(error @ ReferenceError::NotAllowed { .. }) => {
-            Err(ControlError::new(Kind::Forbidden, format!("image_ref: {error}"))
-                .hint("the operator names registries with `pandastack serve --registry HOST`"))
+        Err(error) => {
+            let kind = match error {
+                ReferenceError::NotAllowed { .. } => Kind::Forbidden,
+                _ => Kind::Invalid,
+            };
+            let told = ControlError::new(kind, format!("image_ref: {error}"));
+            Err(match builder::reference_hint(&error) {
+                Some(hint) => told.hint(hint),
+                None => told,
+            })
         }
-        Err(error) => Err(ControlError::invalid(format!("image_ref: {error}"))),
     }
 }
 

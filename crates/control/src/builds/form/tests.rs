@@ -113,3 +113,15 @@ fn what_makes_no_sense_is_refused() {
     }
     assert_eq!(refused(&[("name", "x"), ("image_ref", "169.254.169.254/a")], &[]).0, Kind::Forbidden);
 }
+
+#[test]
+fn a_name_without_a_registry_says_which_settings_mend_it() {
+    let error = read(&[("name", "x"), ("image_ref", "python:3.12-slim")], &[]).unwrap_err();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert!(
+        error.hint.is_some_and(|hint| hint.contains("--registry docker.io --registry-default docker.io"))
+    );
+    let error = read(&[("name", "x"), ("image_ref", "ghcr.io/a/b")], &[]).unwrap_err();
+    assert_eq!(error.kind, Kind::Forbidden);
+    assert!(error.hint.is_some_and(|hint| hint.ends_with("--registry ghcr.io`")));
+}
