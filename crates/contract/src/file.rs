@@ -57,3 +57,68 @@ pub struct FileChange {
     #[serde(default)]
     pub mode: Option<String>,
 }
+
+/// What a signed URL allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileOperation {
+    /// Downloading the file.
+    Read,
+    /// Writing the file.
+    Write,
+}
+
+/// A URL to make that needs no key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignFile {
+    /// An absolute path in the sandbox. The file need not be there yet.
+    #[serde(default)]
+    pub path: String,
+    /// What the URL allows.
+    pub operation: FileOperation,
+    /// How long it works; 3,600 when absent, at most 604,800.
+    #[serde(default)]
+    pub expires_in_seconds: Option<i64>,
+}
+
+/// A URL that works without a key for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignedFile {
+    /// The URL. It works for everyone who has it.
+    pub url: String,
+    /// How to use it: `GET` or `PUT`.
+    pub method: String,
+    /// The file.
+    pub path: String,
+    /// Until when it works (RFC 3339).
+    pub expires_at: String,
+}
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileEventKind {
+    /// It appeared.
+    Created,
+    /// Its contents or its metadata changed.
+    Changed,
+    /// It is gone.
+    Removed,
+    /// It has another path now.
+    Moved,
+}
+
+/// A change that a watch tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileEvent {
+    /// The file's absolute path. Bytes that are not UTF-8 are replaced.
+    pub path: String,
+    /// What happened.
+    pub kind: FileEventKind,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// Where it moved to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}

@@ -314,7 +314,7 @@ impl From<CallError> for ControlError {
 
 fn file_error(failure: FileFailure) -> ControlError {
     let kind = match failure {
-        FileFailure::NotFound => Kind::NotFound,
+        FileFailure::NotFound | FileFailure::WatchGone => Kind::NotFound,
         FileFailure::Permission => Kind::Forbidden,
         FileFailure::Exists | FileFailure::NotEmpty => Kind::Conflict,
         FileFailure::NoSpace => Kind::NoSpace,

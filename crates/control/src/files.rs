@@ -1,6 +1,7 @@
 //! Files of sandboxes.
 
 use contract::file::{DirectoryListing, FileChange, FileEntry};
+use guest_link::GuestPath;
 use guest_link::client::{FileReader, FileWriter};
 use guest_link::message::{Entry, EntryKind, Links, ListSpec, Parents, RemoveScope, WriteMode, WriteSpec};
 
@@ -13,7 +14,7 @@ use crate::exec::guest_path;
 /// Entries of one listing; more are left out and said to be.
 const ENTRIES_MAX: usize = 200_000;
 
-fn path_of(text: &str) -> Result<guest_link::GuestPath, ControlError> {
+pub(crate) fn path_of(text: &str) -> Result<GuestPath, ControlError> {
     if text.is_empty() {
         return Err(ControlError::invalid("path is missing: give an absolute path in the sandbox"));
     }
@@ -57,6 +58,20 @@ fn view(entry: Entry, directory: Option<&str>, path: Option<&str>) -> FileEntry 
     }
 }
 
+pub(crate) async fn open_reader(
+    sandbox: InUse,
+    path: GuestPath,
+) -> Result<(InUse, FileReader), ControlError> {
+    let reader = sandbox.link.read_file(path, 0, None).await?;
+    Ok((sandbox, reader))
+}
+
+pub(crate) fn open_writer(sandbox: InUse, path: GuestPath) -> Result<(InUse, FileWriter), ControlError> {
+    let spec = WriteSpec { path, how: WriteMode::Replace, mode: None, owner: None, parents: Parents::Create };
+    let writer = sandbox.link.write_file(spec)?;
+    Ok((sandbox, writer))
+}
+
 impl Control {
     /// Opens a file for reading. It is a file by the time this returns.
     pub async fn read_file(
@@ -66,9 +81,7 @@ impl Control {
         path: &str,
     ) -> Result<(InUse, FileReader), ControlError> {
         let path = path_of(path)?;
-        let sandbox = self.enter_to_look(caller, id).await?;
-        let reader = sandbox.link.read_file(path, 0, None).await?;
-        Ok((sandbox, reader))
+        open_reader(self.enter_to_look(caller, id).await?, path).await
     }
 
     /// Opens a file for writing. Nothing is replaced before the writer is finished.
@@ -79,11 +92,7 @@ impl Control {
         path: &str,
     ) -> Result<(InUse, FileWriter), ControlError> {
         let path = path_of(path)?;
-        let sandbox = self.enter(caller, id).await?;
-        let spec =
-            WriteSpec { path, how: WriteMode::Replace, mode: None, owner: None, parents: Parents::Create };
-        let writer = sandbox.link.write_file(spec)?;
-        Ok((sandbox, writer))
+        open_writer(self.enter(caller, id).await?, path)
     }
 
     /// What is in a directory.

@@ -14,9 +14,9 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::answer::Failed;
 use crate::operations::Build;
 use crate::{
-    auth, builds, contexts, docs, events, exec, exec_socket, files, forks, identity, language_server,
-    lifecycle, logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id, sandboxes,
-    snapshots, templates, terminal, tunnel, volumes,
+    auth, builds, contexts, docs, events, exec, exec_socket, file_watch, files, forks, identity,
+    language_server, lifecycle, logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id,
+    sandboxes, signed_file, snapshots, templates, terminal, tunnel, volumes,
 };
 
 #[derive(OpenApi)]
@@ -55,6 +55,8 @@ fn with_key() -> OpenApiRouter<Control> {
         .merge(language_server::routes())
         .merge(processes::routes())
         .merge(files::routes())
+        .merge(file_watch::routes())
+        .merge(signed_file::routes())
         .merge(contexts::routes())
         .merge(snapshots::routes())
         .merge(forks::routes())
@@ -78,6 +80,7 @@ pub fn openapi() -> Document {
         .merge(with_key())
         .merge(operations::routes())
         .merge(preview::routes())
+        .merge(signed_file::open_routes())
         .split_for_parts();
     complete(document)
 }
@@ -127,11 +130,13 @@ pub fn router(control: &Control, build: &Build) -> Router {
     let protected = protected.layer(from_fn_with_state(control.clone(), auth::layer));
     let (open, _) = operations::routes().split_for_parts();
     let open = open.layer(Extension(build.clone()));
+    let (signed, _) = signed_file::open_routes().split_for_parts();
     let (previews, _) = preview::routes().split_for_parts();
     let previews = previews.layer(DefaultBodyLimit::disable()).layer(from_fn(docs::no_panics));
     Router::new()
         .merge(protected)
         .merge(open)
+        .merge(signed)
         .merge(docs::routes())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)

@@ -1,4 +1,4 @@
-//! Which requests are written into the audit log: all that could have changed something, opened WebSockets among them.
+//! Which requests are written into the audit log: all that could have changed something, opened WebSockets and watches among them.
 
 use axum::http::{Method, StatusCode};
 use control::{Caller, Control};
@@ -18,13 +18,21 @@ pub(crate) async fn note(
     status: StatusCode,
 ) {
     let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    if looks && status != StatusCode::SWITCHING_PROTOCOLS {
+    let stays = status == StatusCode::SWITCHING_PROTOCOLS || (status == StatusCode::OK && watches(path));
+    if looks && !stays {
         return;
     }
     let path = with_id(path, caller.resolved());
     let cut = path.char_indices().take_while(|(at, _)| *at < PATH_BYTES_MAX).last();
     let path = &path[..cut.map_or(0, |(at, character)| at + character.len_utf8())];
     control.audit(caller, &request_id::current(), method.as_str(), path, status.as_u16()).await;
+}
+
+/// Whether a path is that of a watch of files, which goes on for as long as its caller likes.
+fn watches(path: &str) -> bool {
+    path.strip_prefix("/v1/sandboxes/")
+        .and_then(|rest| rest.split_once('/'))
+        .is_some_and(|(_, rest)| rest == "fs/watch")
 }
 
 /// A path in which the sandbox stands by its id, however the caller named it.
@@ -42,6 +50,14 @@ fn with_id(path: &str, resolved: Option<&SandboxId>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn watches_are_told_from_files_of_that_name() {
+        assert!(watches("/v1/sandboxes/abc/fs/watch"));
+        for other in ["/v1/sandboxes/abc/fs", "/v1/sandboxes/abc/proxy/80/fs/watch", "/v1/f/watch", ""] {
+            assert!(!watches(other), "{other}");
+        }
+    }
 
     #[test]
     fn names_are_written_down_as_ids() {

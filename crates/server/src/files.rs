@@ -8,6 +8,7 @@ use axum::{Extension, Json as Out};
 use contract::file::{DirectoryListing, FileChange, FileEntry, FileWritten};
 use control::{Caller, Control, ControlError};
 use futures::{StreamExt, stream};
+use guest_link::client::FileWriter;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -77,15 +78,20 @@ async fn write(
     Query(at): Query<At>,
     request: Request,
 ) -> Answer<Out<FileWritten>> {
-    let (_sandbox, mut writer) = control.write_file(&caller, &id, &at.path).await?;
-    let mut body = request.into_body().into_data_stream();
+    let (_sandbox, writer) = control.write_file(&caller, &id, &at.path).await?;
+    let bytes = receive(writer, request.into_body()).await?;
+    Ok(Out(FileWritten { path: at.path, bytes }))
+}
+
+/// Writes what comes; how many bytes that was. Nothing is replaced when it is cut off.
+pub(crate) async fn receive(mut writer: FileWriter, body: Body) -> Result<u64, ControlError> {
+    let mut body = body.into_data_stream();
     while let Some(piece) = body.next().await {
         let piece =
             piece.map_err(|_| ControlError::invalid("the upload was cut off; nothing was written"))?;
         writer.write(&piece).await.map_err(ControlError::from)?;
     }
-    let bytes = writer.finish().await.map_err(ControlError::from)?;
-    Ok(Out(FileWritten { path: at.path, bytes }))
+    Ok(writer.finish().await?)
 }
 
 /// Removes a file, or a directory with everything in it.

@@ -279,4 +279,6 @@ pub enum WatchKind {
     },
     /// The guest could not keep up: changes were lost and the caller should look for itself.
     Overflow,
+    /// There are more directories than a watch covers, or they lie too deep: changes in those beyond are not reported.
+    TooMany,
 }

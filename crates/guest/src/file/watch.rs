@@ -6,7 +6,6 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 
 use guest_link::limits::{BATCH_ENTRIES_MAX, DATA_BYTES_MAX, DEPTH_MAX};
 use guest_link::message::{Event, Failure, FileFailure, WatchEvent, WatchKind, WatchScope, WatchSpec};
@@ -14,7 +13,7 @@ use guest_link::message::{Event, Failure, FileFailure, WatchEvent, WatchKind, Wa
 use super::{Step, as_path, failure};
 use crate::kernel::check;
 
-/// Directories one watch covers. Deeper or more are reported as an overflow: the caller must look for itself.
+/// Directories one watch covers. That there are more, or deeper ones, is reported: the caller must look for itself.
 const DIRECTORIES_MAX: usize = 8192;
 
 /// What one step reads from the kernel: at most about 64 events with long names.
@@ -55,7 +54,7 @@ impl WatchTask {
             // What is there already is no change.
             self.descend(Vec::new(), &mut changes, Report::Nothing);
             step.events.push(Event::Watching);
-            changes.retain(|change| change.kind == WatchKind::Overflow);
+            changes.retain(|change| matches!(change.kind, WatchKind::Overflow | WatchKind::TooMany));
             batches(changes, &mut step);
             return Ok(step);
         };
@@ -120,10 +119,14 @@ impl WatchTask {
                     continue;
                 }
                 let deep = name.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX as usize;
-                if deep || self.directories.len() >= DIRECTORIES_MAX || self.add(name.clone()).is_err() {
+                if deep || self.directories.len() >= DIRECTORIES_MAX {
+                    changes.push(about_all(WatchKind::TooMany));
+                    return;
+                }
+                if let Err(error) = self.add(name.clone()) {
                     // A vanished directory needs no watch; anything else is a loss.
-                    if deep || Path::new(&path).exists() {
-                        changes.push(overflow());
+                    if error.kind() != io::ErrorKind::NotFound {
+                        changes.push(about_all(refused(&error)));
                         return;
                     }
                     continue;
@@ -158,7 +161,7 @@ impl WatchTask {
         changes: &mut Vec<WatchEvent>,
     ) -> Fate {
         if mask & libc::IN_Q_OVERFLOW != 0 {
-            changes.push(overflow());
+            changes.push(about_all(WatchKind::Overflow));
             return Fate::Lives;
         }
         if mask & libc::IN_IGNORED != 0 {
@@ -193,12 +196,17 @@ impl WatchTask {
         changes.push(WatchEvent { name: name.clone(), kind, directory });
         if directory && self.spec.scope == WatchScope::Recursive {
             match kind {
+                WatchKind::Created | WatchKind::MovedTo { .. }
+                    if self.directories.len() >= DIRECTORIES_MAX =>
+                {
+                    changes.push(about_all(WatchKind::TooMany));
+                }
                 WatchKind::Created | WatchKind::MovedTo { .. } => match self.add(name.clone()) {
                     Ok(_) if kind == WatchKind::Created => self.descend(name, changes, Report::Created),
                     Ok(_) => self.descend(name, changes, Report::Nothing),
                     // Gone again already.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(_) => changes.push(overflow()),
+                    Err(error) => changes.push(about_all(refused(&error))),
                 },
                 WatchKind::MovedFrom { .. } => self.leave(&name),
                 _ => {}
@@ -239,8 +247,16 @@ enum Fate {
     Gone,
 }
 
-fn overflow() -> WatchEvent {
-    WatchEvent { name: Vec::new(), kind: WatchKind::Overflow, directory: false }
+/// What is told when a directory cannot be watched: the kernel has a bound of its own on watches.
+fn refused(error: &io::Error) -> WatchKind {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => WatchKind::TooMany,
+        _ => WatchKind::Overflow,
+    }
+}
+
+fn about_all(kind: WatchKind) -> WatchEvent {
+    WatchEvent { name: Vec::new(), kind, directory: false }
 }
 
 fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {

@@ -210,7 +210,7 @@ async fn a_watch_tells_what_changes_below() {
                     WatchKind::Removed => "remove",
                     WatchKind::MovedFrom { .. } => "from",
                     WatchKind::MovedTo { .. } => "to",
-                    WatchKind::Overflow => panic!("nothing overflows here"),
+                    WatchKind::Overflow | WatchKind::TooMany => panic!("nothing is lost here"),
                 };
                 seen.insert((kind.to_owned(), String::from_utf8(change.name).unwrap()));
             }
@@ -237,4 +237,16 @@ async fn a_watch_tells_what_changes_below() {
     assert_eq!(failure(within(link.watch(missing)).await.err().unwrap()), FileFailure::NotFound);
     let file = WatchSpec { path: path("/etc/passwd"), scope: WatchScope::Directory };
     assert_eq!(failure(within(link.watch(file)).await.err().unwrap()), FileFailure::NotDirectory);
+}
+
+#[tokio::test]
+async fn a_watch_says_that_there_are_more_directories_than_it_covers() {
+    let ((_guest, link), directory) = (guest().await, TempDir::new().unwrap());
+    for number in 0..8200 {
+        std::fs::create_dir(directory.path().join(number.to_string())).unwrap();
+    }
+    let watch = WatchSpec { path: path(directory.path()), scope: WatchScope::Recursive };
+    let mut watch = within(link.watch(watch)).await.unwrap();
+    let changes = within(watch.next()).await.unwrap();
+    assert!(changes.iter().any(|change| change.kind == WatchKind::TooMany), "{changes:?}");
 }
