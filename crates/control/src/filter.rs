@@ -35,10 +35,8 @@ impl Control {
         caller: &Caller,
         mut filter: SandboxFilter,
     ) -> Result<SandboxFilter, ControlError> {
-        for relative in [&mut filter.parent, &mut filter.root] {
-            if let Some(text) = relative {
-                *text = self.id_of(caller, text).await?.to_string();
-            }
+        for text in [&mut filter.parent, &mut filter.root].into_iter().flatten() {
+            *text = self.id_of(caller, text).await?.to_string();
         }
         Ok(filter)
     }

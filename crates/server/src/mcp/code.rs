@@ -57,7 +57,7 @@ fn timeout_ms(seconds: Option<f64>) -> Result<Option<i64>, ControlError> {
     match seconds {
         None => Ok(None),
         // The services say how long it may be.
-        Some(seconds) if seconds >= 0.0 && seconds < 1e9 => Ok(Some((seconds * 1000.0).ceil() as i64)),
+        Some(seconds) if (0.0..1e9).contains(&seconds) => Ok(Some((seconds * 1000.0).ceil() as i64)),
         Some(_) => Err(ControlError::invalid("timeout_seconds must be a number of seconds, 0 or more")),
     }
 }
