@@ -8,10 +8,22 @@ export interface AddPort {
   port?: number | undefined;
 }
 
+/** A sandbox that another comes from. */
+export interface Ancestor {
+  /** Its id. */
+  readonly id: string;
+  /** What its owner calls it. */
+  readonly name?: string;
+  /** What it is doing; `deleted` when it is gone. */
+  readonly status: SandboxStatus;
+}
+
 /** A volume of a sandbox. */
 export interface AttachedVolume {
   /** Its device in the guest. */
   readonly device: string;
+  /** Where it is mounted, if the server mounts it. */
+  readonly mount?: string;
   /** The volume's name. */
   readonly name: string;
   /** Whether the guest may not write to it. */
@@ -130,6 +142,10 @@ export interface BuildForm {
 
 /** What a cell did. */
 export interface CellAnswer {
+  /** The context it ran in. */
+  readonly contextId?: string;
+  /** @deprecated Use `contextId`. */
+  readonly context_id?: string;
   /** How long it took. */
   readonly durationMs: number;
   /** @deprecated Use `durationMs`. */
@@ -149,6 +165,9 @@ export interface CellAnswer {
   /** What it wrote. */
   readonly stdout: string;
 }
+
+/** What to run: a line for the shell, or a program and its arguments, which no shell looks at. */
+export type CommandLine = string | string[];
 
 /** A context: an interpreter that keeps its state from cell to cell. */
 export interface ContextInfo {
@@ -188,14 +207,20 @@ export interface CreatePreview {
 
 /** A sandbox to make. */
 export interface CreateSandbox {
+  /** Virtual CPUs; 0 or absent: those of the template. The first use of a size prepares the template for it. */
+  cpu?: number | undefined;
   /** Size of its root disk in GiB, at least that of what it starts from; 0 or absent: the same. */
   disk_gb?: number | undefined;
   /** Variables of every command. Never shown again. */
   env?: Record<string, string> | undefined;
   /** A snapshot to start from. */
   from_snapshot?: string | undefined;
-  /** Words of the caller's own, such as `{"task": "42"}`. */
+  /** Memory in MiB, rounded up to a multiple of 64; 0 or absent: that of the template. */
+  memory_mb?: number | undefined;
+  /** Metadata, such as `{"task": "42"}`. */
   metadata?: Record<string, string> | undefined;
+  /** A name of your own, which stands wherever an id does: lowercase letters, digits and `-`, at most 40, unique among your sandboxes. */
+  name?: string | undefined;
   network?: NetworkMode | undefined;
   /** Sleeps when idle instead of being deleted. */
   persistent?: boolean | undefined;
@@ -203,7 +228,7 @@ export interface CreateSandbox {
   template?: string | undefined;
   /** Seconds of idleness after which it goes; 0 or absent: the server's default. */
   ttl_seconds?: number | undefined;
-  /** Volumes to attach, as `/dev/vdb`, `/dev/vdc`, … in this order. */
+  /** Volumes to attach, as `/dev/vdb`, `/dev/vdc`, … in this order, and to mount where a path is given. */
   volumes?: VolumeRequest[] | undefined;
 }
 
@@ -273,6 +298,14 @@ export interface CreatedToken {
   readonly token: string;
 }
 
+/** What became of the sandboxes that were to be deleted. */
+export interface DeletedSandboxes {
+  /** Ids of those that are gone. */
+  readonly deleted: string[];
+  /** Ids of those that could not be deleted, and why. */
+  readonly failures: Record<string, string>;
+}
+
 /**
  * What a machine's devices have carried since it was started or woken; a server that was restarted begins anew. What the host's engine
  * does not count is absent.
@@ -334,6 +367,8 @@ export interface ErrorBody {
   readonly error: string;
   /** What may help. */
   readonly hint?: string;
+  readonly partial?: PartialOutput;
+  readonly progress?: TemplateProgress;
   /** Names this request in the server's log. */
   readonly requestId: string;
   /** @deprecated Use `requestId`. */
@@ -370,6 +405,8 @@ export interface ExecAnswer {
   readonly exitCode: number;
   /** @deprecated Use `exitCode`. */
   readonly exit_code: number;
+  /** What may help, where a command failed for want of a network that the sandbox does not have. */
+  readonly hint?: string;
   /** Names the command in `/processes`. */
   readonly processId: number;
   /** @deprecated Use `processId`. */
@@ -384,8 +421,8 @@ export interface ExecAnswer {
 
 /** A command. */
 export interface ExecRequest {
-  /** A line for the shell. */
-  cmd?: string | undefined;
+  /** A line for the shell, or a program and its arguments. */
+  cmd?: CommandLine | undefined;
   /** Working directory; the user's home when absent. */
   cwd?: string | undefined;
   /** Variables on top of the sandbox's own. */
@@ -430,6 +467,9 @@ export interface FileInfo {
   readonly size: number;
 }
 
+/** What a signed URL allows. */
+export type FileOperation = "read" | "write";
+
 /** A file that was written. */
 export interface FileWritten {
   /** How many bytes. */
@@ -442,7 +482,7 @@ export interface FileWritten {
 export interface ForkAnswer {
   /** When that was (RFC 3339). */
   readonly at: string;
-  /** All children that came to be. */
+  /** All children that were created. */
   readonly children: SandboxInfo[];
   /** Those that did not. */
   readonly errors: ForkFailure[];
@@ -461,7 +501,7 @@ export interface ForkAnswer {
   readonly tree_id: string;
 }
 
-/** A child that did not come to be. */
+/** A child that could not be created. */
 export interface ForkFailure {
   /** Why. */
   readonly err: string;
@@ -475,6 +515,12 @@ export interface ForkRequest {
   count?: number | undefined;
   /** For the children, on top of the parent's own. */
   metadata?: Record<string, string> | undefined;
+  /** Has no effect: every fork goes on from memory. Accepted from clients that send it. */
+  mode?: string | undefined;
+  /** The child's name, as at creation; only of a single child. */
+  name?: string | undefined;
+  /** Has no effect, like `mode`. */
+  warm?: boolean | undefined;
 }
 
 /** What a guest sees of itself. */
@@ -559,6 +605,9 @@ export interface MeInfo {
   readonly id: string;
   /** What people call the workspace. */
   readonly name: string;
+  readonly networkDefault?: NetworkMode;
+  /** @deprecated Use `networkDefault`. */
+  readonly network_default?: NetworkMode;
   /** Organisations the caller belongs to: this one. */
   readonly orgs: Organisation[];
   /** What the key allows: `read`, `write` or `admin`. */
@@ -590,6 +639,18 @@ export interface Organisation {
   readonly slug: string;
 }
 
+/** What a command or code wrote before its time was up. */
+export interface PartialOutput {
+  /** Values that code had shown until then: one MIME bundle each. Absent for commands. */
+  readonly results?: Record<string, string>[];
+  /** Standard error until then. */
+  readonly stderr: string;
+  /** Standard output until then, with U+FFFD for bytes that are not UTF-8. */
+  readonly stdout: string;
+  /** Whether output was dropped: more than the server keeps for an error, or than it collects at all. */
+  readonly truncated: boolean;
+}
+
 /** A change of how long a sandbox may idle. */
 export interface PatchLifecycle {
   /** Sleeps when idle instead of being deleted. */
@@ -598,12 +659,19 @@ export interface PatchLifecycle {
   ttl_seconds?: number | undefined;
 }
 
+/** A change of the workspace. What is absent stays. */
+export interface PatchMe {
+  network_default?: NetworkMode | undefined;
+}
+
 /** A change of a sandbox. What is absent stays. */
 export interface PatchSandbox {
   /** Variables to set, or to remove with `null`. They apply to commands started from now on. */
   env?: Record<string, string | null> | undefined;
   /** Keys to set, or to remove with `null`. */
   metadata?: Record<string, string | null> | undefined;
+  /** A new name, or `null` to remove it. */
+  name?: string | undefined;
   network?: NetworkMode | undefined;
 }
 
@@ -692,6 +760,20 @@ export interface ProcessSignal {
   signal?: SignalName | undefined;
 }
 
+/** How far work is that a request waits for. */
+export interface TemplateProgress {
+  /** When `step` last changed (RFC 3339). While it moves, waiting helps. */
+  readonly changedAt: string;
+  /** @deprecated Use `changedAt`. */
+  readonly changed_at: string;
+  /** When the work began (RFC 3339). */
+  readonly startedAt: string;
+  /** @deprecated Use `startedAt`. */
+  readonly started_at: string;
+  /** What is being done, such as `installing packages: 41 of 130`. */
+  readonly step: string;
+}
+
 /** What became of the others. */
 export interface PromoteResult {
   /** Children deleted. */
@@ -718,6 +800,8 @@ export interface PromoteRequest {
 export interface RunCell {
   /** The code. */
   code?: string | undefined;
+  /** Which of the sandbox's default contexts, where the context is `default`: Python when absent. Refused for other contexts. */
+  language?: string | undefined;
   /** After this long it is interrupted; 30,000 when absent. */
   timeout_ms?: number | undefined;
 }
@@ -748,6 +832,8 @@ export interface RunOnceAnswer {
 
 /** A machine of one's own. */
 export interface SandboxInfo {
+  /** The sandboxes it comes from, deleted ones included: the oldest first, the nearest last. Of a longer line only the nearest 50. */
+  readonly ancestors?: string[];
   /** How it came to be: `snapshot`, `fork`. */
   readonly bootMode: string;
   /** @deprecated Use `bootMode`. */
@@ -762,6 +848,10 @@ export interface SandboxInfo {
   readonly createdAt: string;
   /** @deprecated Use `createdAt`. */
   readonly created_at: string;
+  /** Size of its root disk in GiB. */
+  readonly diskGb?: number;
+  /** @deprecated Use `diskGb`. */
+  readonly disk_gb?: number;
   /** Names of the variables that every command gets. Values are never shown. */
   readonly envNames: string[];
   /** @deprecated Use `envNames`. */
@@ -778,6 +868,10 @@ export interface SandboxInfo {
   readonly guest_ip?: string;
   /** Its id: lowercase letters and digits. */
   readonly id: string;
+  /** Seconds until it has idled for `ttl_seconds`; absent when it sleeps or the limit does not apply to it now. */
+  readonly idleSecondsLeft?: number;
+  /** @deprecated Use `idleSecondsLeft`. */
+  readonly idle_seconds_left?: number;
   /** Its hardware address, while it has one. */
   readonly mac?: string;
   /** Memory in MiB. */
@@ -786,6 +880,8 @@ export interface SandboxInfo {
   readonly memory_mb: number;
   /** What the caller wrote on it, and for children of a fork where they come from. Values of keys that begin with `secret.` are hidden. */
   readonly metadata: Record<string, string>;
+  /** What its owner calls it: names it wherever an id does. */
+  readonly name?: string;
   /** What it reaches: `none` or `all`. */
   readonly network: NetworkMode;
   /** The sandbox it was forked from. */
@@ -809,6 +905,8 @@ export interface SandboxInfo {
   readonly unique_bytes?: number;
   /** Volumes, in the order of their devices. */
   readonly volumes: AttachedVolume[];
+  /** What the caller should know about what was asked for; in answers to create and change only. */
+  readonly warnings?: string[];
 }
 
 /** What a sandbox's machine costs its host, and what its guest sees. */
@@ -840,11 +938,49 @@ export interface SandboxMetrics {
 /** What a sandbox is doing. */
 export type SandboxStatus = "creating" | "running" | "paused" | "stopping" | "deleted" | "failed" | "hibernated";
 
+/** A sandbox with all its relatives. */
+export interface SandboxTree {
+  /** Where the sandbox that was asked for comes from, the oldest first. */
+  readonly ancestors: Ancestor[];
+  /** The oldest sandbox that is known, where `tree` begins. */
+  readonly root: string;
+  /** Snapshots of sandboxes in the tree, newest first. */
+  readonly snapshots: TreeSnapshot[];
+  /** The root and all that come from it. Deleted ones are in it where something that exists comes from them. */
+  readonly tree: TreeNode;
+}
+
+/** A URL to make that needs no key. */
+export interface SignFile {
+  /** How long it works; 3,600 when absent, at most 604,800. */
+  expires_in_seconds?: number | undefined;
+  /** What the URL allows. */
+  operation: FileOperation;
+  /** An absolute path in the sandbox. The file need not be there yet. */
+  path?: string | undefined;
+}
+
 /** A signal by number or name. */
 export type SignalName = number | string;
 
+/** A URL that works without a key for a while. */
+export interface SignedFile {
+  /** Until when it works (RFC 3339). */
+  readonly expiresAt: string;
+  /** @deprecated Use `expiresAt`. */
+  readonly expires_at: string;
+  /** How to use it: `GET` or `PUT`. */
+  readonly method: string;
+  /** The file. */
+  readonly path: string;
+  /** The URL. It works for everyone who has it. */
+  readonly url: string;
+}
+
 /** An instant of a sandbox: memory and disk. */
 export interface SnapshotInfo {
+  /** Where that sandbox came from, the oldest first, and the sandbox itself at the end. */
+  readonly ancestors?: string[];
   /** When it was taken (RFC 3339). */
   readonly createdAt: string;
   /** @deprecated Use `createdAt`. */
@@ -859,7 +995,10 @@ export interface SnapshotInfo {
   readonly sandboxId: string;
   /** @deprecated Use `sandboxId`. */
   readonly sandbox_id: string;
-  /** Bytes of memory and disk that had changed when it was taken. */
+  /**
+   * Bytes on disk of its memory and its disk, those shared with other snapshots and sandboxes included. For one that is only in
+   * the archive: bytes of memory that had changed when it was taken.
+   */
   readonly sizeBytes: number;
   /** @deprecated Use `sizeBytes`. */
   readonly size_bytes: number;
@@ -869,7 +1008,7 @@ export interface SnapshotInfo {
   readonly snapshot_id: string;
   /** That sandbox's template. */
   readonly template: string;
-  /** Bytes on disk that nothing else uses. */
+  /** Bytes on disk that nothing else uses; never more than `size_bytes`. */
   readonly uniqueBytes: number;
   /** @deprecated Use `uniqueBytes`. */
   readonly unique_bytes: number;
@@ -885,10 +1024,9 @@ export interface Snapshots {
 
 /** A process to start. */
 export interface StartProcess {
-  /** A program and its arguments; this or `cmd`. */
+  /** A program and its arguments, as `cmd` takes them too. */
   argv?: string[] | undefined;
-  /** A line for the shell; this or `argv`. */
-  cmd?: string | undefined;
+  cmd?: CommandLine | undefined;
   /** Working directory. */
   cwd?: string | undefined;
   /** Variables on top of the sandbox's own. */
@@ -936,6 +1074,9 @@ export interface TemplateInfo {
   readonly name: string;
   /** What is being done, while it is being prepared. */
   readonly progress?: string;
+  readonly progressDetail?: TemplateProgress;
+  /** @deprecated Use `progressDetail`. */
+  readonly progress_detail?: TemplateProgress;
   /** Always empty: where it lies on the host is nobody's business. */
   readonly rootfsPath: string;
   /** @deprecated Use `rootfsPath`. */
@@ -1043,22 +1184,64 @@ export interface TokenInfo {
   readonly scope: string;
 }
 
+/** A sandbox in a tree. */
+export interface TreeNode {
+  /** Those that come from it directly, the oldest first. */
+  readonly children: TreeNode[];
+  /** When it was made (RFC 3339); absent when it is gone. */
+  readonly createdAt?: string;
+  /** @deprecated Use `createdAt`. */
+  readonly created_at?: string;
+  /** Its place among the children of its fork. */
+  readonly forkIndex?: number;
+  /** @deprecated Use `forkIndex`. */
+  readonly fork_index?: number;
+  /** Its id. */
+  readonly id: string;
+  /** What its owner calls it. */
+  readonly name?: string;
+  /** What it is doing; `deleted` when it is gone. */
+  readonly status: SandboxStatus;
+  /** The template it was made from; absent when it is gone. */
+  readonly template?: string;
+}
+
+/** A snapshot of a sandbox in a tree. */
+export interface TreeSnapshot {
+  /** When it was taken (RFC 3339). */
+  readonly createdAt: string;
+  /** @deprecated Use `createdAt`. */
+  readonly created_at: string;
+  /** Its id. */
+  readonly id: string;
+  /** The sandbox it was taken of. */
+  readonly sandboxId: string;
+  /** @deprecated Use `sandboxId`. */
+  readonly sandbox_id: string;
+}
+
 /** Which program answers. */
 export interface VersionInfo {
   /** The same. */
   readonly arch: string;
-  /** When it was built. */
+  /** The same, for clients that know this name. */
   readonly buildTime: string;
   /** @deprecated Use `buildTime`. */
   readonly build_time: string;
-  /** What it was built from. */
+  /** When it was built, as RFC 3339: `SOURCE_DATE_EPOCH`, otherwise the commit's time, so that builds can be repeated. */
+  readonly builtAt: string;
+  /** @deprecated Use `builtAt`. */
+  readonly built_at: string;
+  /** The commit it was built from, with `-dirty` when files had changed since; `unknown` outside of a repository. */
   readonly commit: string;
   /** What it runs on. */
   readonly os: string;
-  /** Its version. */
+  /** The same, for clients that know this name. */
   readonly semver: string;
   /** Always `pandastack`. */
   readonly service: string;
+  /** Its version, which the command line and the SDKs of the same release share. */
+  readonly version: string;
 }
 
 /** A disk that outlives sandboxes. */
@@ -1089,6 +1272,8 @@ export interface VolumeInfo {
 
 /** A volume to attach. */
 export interface VolumeRequest {
+  /** Where to mount it, such as `/mnt`; made if missing. Absent: it is not mounted. */
+  mount?: string | undefined;
   /** The volume's name. */
   name: string;
   /** Whether the guest may not write to it. */
