@@ -293,7 +293,7 @@ test("a cell is followed while it runs", async () => {
         return true;
       });
       ending = event("error", { error: "the interpreter ended", code: "internal" });
-      await assert.rejects(sandbox.runCode("x", follow), { name: "PandaStackError", message: "the interpreter ended" });
+      await assert.rejects(sandbox.runCode("x", follow), { name: "ServerError", message: "the interpreter ended" });
       ending = "";
       await assert.rejects(sandbox.runCode("x", follow), { name: "ExecInterrupted" });
     },
