@@ -2,8 +2,8 @@
 
 import type { CellAnswer, RunCell } from "./additions.js";
 import {
+  errorNamed,
   ExecInterrupted,
-  PandaStackError,
   timeoutOf,
   toldTimeout,
   type ToldError,
@@ -223,7 +223,7 @@ async function followCell(events: AsyncIterable<ServerEvent>, options: RunOption
       const told = JSON.parse(data) as ToldError;
       const timeout = toldTimeout(told);
       if (timeout !== undefined) throw timeout.followed(written());
-      throw new PandaStackError(told.error ?? "the cell could not be followed", { code: told.code, hint: told.hint });
+      throw errorNamed(told);
     }
   }
   throw new ExecInterrupted("the stream ended before the cell did");

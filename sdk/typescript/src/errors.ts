@@ -267,9 +267,18 @@ export interface ToldError {
 /** The error that an `error` event of a stream stands for. */
 export function errorNamed({ error: message = "the stream failed", code, hint }: ToldError): PandaStackError {
   const known: Record<string, new (message: string, details: ErrorDetails) => PandaStackError> = {
+    invalid: BadRequestError,
+    too_large: BadRequestError,
+    unauthorized: AuthError,
+    forbidden: PermissionDeniedError,
     not_found: NotFoundError,
-    bad_request: BadRequestError,
     conflict: ConflictError,
+    quota: RateLimitError,
+    rate_limited: RateLimitError,
+    internal: ServerError,
+    upstream: ServerError,
+    unavailable: CapacityError,
+    no_space: CapacityError,
     timeout: SandboxTimeout,
   };
   return new (known[code ?? ""] ?? PandaStackError)(message, { code, hint });

@@ -1,5 +1,6 @@
 /** Templates: what sandboxes are made from. */
 
+import type { TemplateProgress } from "./additions.js";
 import { NotFoundError, PandaStackError, TemplateBuildError } from "./errors.js";
 import type { TemplateInfo as TemplateOfServer } from "./generated.js";
 import { builtin } from "./node.js";
@@ -7,7 +8,9 @@ import { at, pause, type Transport } from "./transport.js";
 import { listIn, view } from "./view.js";
 
 /** A template. */
-export interface TemplateInfo extends TemplateOfServer {
+export interface TemplateInfo extends Omit<TemplateOfServer, "progressDetail" | "progress_detail"> {
+  /** How far it is, and when that last changed, while it is being prepared. */
+  readonly progressDetail?: TemplateProgress;
   /** What a catalogue calls it, on servers that have one. */
   readonly label?: string;
   /** What a catalogue says of it. */
@@ -109,19 +112,25 @@ export class TemplatesAPI {
     return view<TemplateInfo>(await this.#transport.request("POST", at("templates", name, "prepare")));
   }
 
-  /** Prepares one and waits until it is ready. */
+  /** Prepares one and waits until it is ready: as long as that makes progress, unless `timeoutMs` says how long at most. */
   async waitUntilReady(
     name: string,
     options: { timeoutMs?: number; intervalMs?: number; onProgress?: (progress: string) => void; signal?: AbortSignal } = {},
   ): Promise<TemplateInfo> {
-    const end = Date.now() + (options.timeoutMs ?? WAIT_MS);
+    const end = Date.now() + (options.timeoutMs ?? Infinity);
+    const stallMs = this.#transport.settings.templateStallSeconds * 1000;
+    let [changedAt, movedAt] = ["", Date.now()];
     let template = await this.prepare(name);
     while (template.status !== "ready") {
       if (template.status !== "preparing") {
         throw new PandaStackError(`template ${name} could not be prepared`, { hint: template.progress });
       }
       if (template.progress !== undefined) options.onProgress?.(template.progress);
-      if (Date.now() > end) throw new PandaStackError(`template ${name} is not ready yet`);
+      const changed = template.progressDetail?.changedAt ?? template.progress ?? "";
+      if (changed !== changedAt) [changedAt, movedAt] = [changed, Date.now()];
+      if (Date.now() > Math.min(end, movedAt + stallMs)) {
+        throw new PandaStackError(`template ${name} is not ready yet`, { hint: template.progress });
+      }
       await pause(options.intervalMs ?? INTERVAL_MS, options.signal);
       template = await this.get(name);
     }

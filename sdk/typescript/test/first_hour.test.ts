@@ -293,7 +293,7 @@ test("a cell is followed while it runs", async () => {
         return true;
       });
       ending = event("error", { error: "the interpreter ended", code: "internal" });
-      await assert.rejects(sandbox.runCode("x", follow), { name: "PandaStackError", message: "the interpreter ended" });
+      await assert.rejects(sandbox.runCode("x", follow), { name: "ServerError", message: "the interpreter ended" });
       ending = "";
       await assert.rejects(sandbox.runCode("x", follow), { name: "ExecInterrupted" });
     },
@@ -337,23 +337,23 @@ test("a watcher tells of changes until it is closed, left, or the server says wh
     }),
     async ({ client, arrived }) => {
       const { files } = await client.sandboxes.get("box");
-      const watcher = files.watch("/work", { recursive: true });
+      const watcher = files.watch("/srv", { recursive: true });
       await watcher.ready;
-      assert.equal(String(arrived.at(-1)?.query), "path=%2Fwork&recursive=true");
-      live?.write(event("change", { path: "/work/a", kind: "moved", is_dir: false, to: "/work/b" }) + event("overflow", {}));
+      assert.equal(String(arrived.at(-1)?.query), "path=%2Fsrv&recursive=true");
+      live?.write(event("change", { path: "/srv/a", kind: "moved", is_dir: false, to: "/srv/b" }) + event("overflow", {}));
       const seen: FileEvent[] = [];
       for await (const one of watcher) {
         seen.push(one);
         if (seen.length === 2) watcher.close();
       }
       assert.deepEqual(seen, [
-        { path: "/work/a", kind: "moved", isDir: false, to: "/work/b" },
-        { path: "/work", kind: "overflow", isDir: true },
+        { path: "/srv/a", kind: "moved", isDir: false, to: "/srv/b" },
+        { path: "/srv", kind: "overflow", isDir: true },
       ]);
 
-      text = event("ready", {}) + event("change", { path: "/work/c", kind: "created", is_dir: true });
-      for await (const { path } of files.watch("/work")) {
-        assert.equal(path, "/work/c");
+      text = event("ready", {}) + event("change", { path: "/srv/c", kind: "created", is_dir: true });
+      for await (const { path } of files.watch("/srv")) {
+        assert.equal(path, "/srv/c");
         break;
       }
       text = event("error", { error: "no such file", code: "not_found" });
@@ -361,9 +361,9 @@ test("a watcher tells of changes until it is closed, left, or the server says wh
       await assert.rejects(missing.ready, NotFoundError);
       await assert.rejects(missing[Symbol.asyncIterator]().next(), NotFoundError);
       text = event("ready", {});
-      const aborted = files.watch("/work", { signal: AbortSignal.timeout(50) });
+      const aborted = files.watch("/srv", { signal: AbortSignal.timeout(50) });
       await assert.rejects(aborted[Symbol.asyncIterator]().next(), { name: "TimeoutError" });
-      const closed = files.watch("/work");
+      const closed = files.watch("/srv");
       closed.close();
       assert.equal((await closed[Symbol.asyncIterator]().next()).done, true);
     },
