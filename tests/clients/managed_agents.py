@@ -554,7 +554,7 @@ def listen_in_world():
 @contextlib.contextmanager
 def serving(program, data_dir):
     """A server of its own; machines are gone before it is stopped."""
-    key = os.environ.get("PANDASTACK_API_KEY") or "managed-agents-" + os.urandom(16).hex()
+    key = os.environ.get("PANDASTACK_API_KEY") or "pds_" + os.urandom(24).hex()
     command = [program, "serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--uplink", "uplink"]
     command += [
         "--machines-waiting",
