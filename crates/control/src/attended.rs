@@ -44,7 +44,7 @@ pub struct Attended {
 
 impl Attended {
     pub(crate) fn new(control: &Control, sandbox: InUse, process: Process, farewell: Farewell) -> Self {
-        let hint = NetworkHint::of(&sandbox.row);
+        let hint = control.network_hint(&sandbox.row);
         Self { process, farewell, over: false, control: control.clone(), sandbox: Some(sandbox), hint }
     }
 

@@ -155,7 +155,7 @@ impl Control {
         if let Some(error) = exec_failure(&output.exit, timeout) {
             return Err(error.partial(partial(&stdout, &stderr, truncated)));
         }
-        let mut hint = NetworkHint::of(&sandbox.row);
+        let mut hint = self.network_hint(&sandbox.row);
         hint.look(stdout.as_bytes());
         hint.look(stderr.as_bytes());
         Ok(ExecAnswer {
@@ -218,7 +218,7 @@ impl Control {
                 }
             });
         }
-        let hint = NetworkHint::of(&sandbox.row);
+        let hint = self.network_hint(&sandbox.row);
         Ok(ExecStream { process, timeout, hint, sandbox })
     }
 

@@ -2,6 +2,8 @@
 
 use store::{NetworkMode, SandboxRow};
 
+use crate::control::Control;
+
 /// What programs say when a name is not found or nothing answers.
 const SIGNS: [&str; 15] = [
     "Temporary failure in name resolution",
@@ -24,26 +26,35 @@ const SIGNS: [&str; 15] = [
 /// Bytes of output that are looked at: what failed is told at the end.
 const LOOKED_AT_BYTES: usize = 64 << 10;
 
-const HINT: &str = "the sandbox's network is closed, so it reaches nothing outside itself; create it with network \"all\", or open the network of this one";
+const CLOSED: &str = "the sandbox's network is closed, so it reaches nothing outside itself; create it with network \"all\", or open the network of this one";
+const NO_UPLINK: &str = "the sandbox's network is open, but this server has no uplink, so it reaches nothing outside itself; its operator adds one with --uplink";
 
 /// Looks at output as it comes and remembers whether it tells of a network that is not there.
 #[derive(Debug, Default)]
 pub struct NetworkHint {
-    is_closed: bool,
+    /// Why the network reaches nothing, if it does not.
+    reason: Option<&'static str>,
     /// The end of what was looked at, where a sign may have begun.
     rest: Vec<u8>,
     found: bool,
 }
 
-impl NetworkHint {
-    /// For a command in this sandbox.
-    pub(crate) fn of(row: &SandboxRow) -> Self {
-        Self { is_closed: row.network == NetworkMode::None, ..Self::default() }
+impl Control {
+    /// Looks out for a command in this sandbox.
+    pub(crate) fn network_hint(&self, row: &SandboxRow) -> NetworkHint {
+        let reason = match row.network {
+            NetworkMode::None => Some(CLOSED),
+            NetworkMode::All if !self.node().has_uplink() => Some(NO_UPLINK),
+            NetworkMode::All => None,
+        };
+        NetworkHint { reason, ..NetworkHint::default() }
     }
+}
 
+impl NetworkHint {
     /// Takes note of output.
     pub fn look(&mut self, output: &[u8]) {
-        if !self.is_closed || self.found {
+        if self.reason.is_none() || self.found {
             return;
         }
         self.rest.extend_from_slice(&output[output.len().saturating_sub(LOOKED_AT_BYTES)..]);
@@ -56,7 +67,7 @@ impl NetworkHint {
 
     /// What to tell about a command that ended so.
     pub fn tell(&self, exit_code: i32) -> Option<String> {
-        (self.found && exit_code != 0).then(|| HINT.to_owned())
+        self.reason.filter(|_| self.found && exit_code != 0).map(str::to_owned)
     }
 }
 
@@ -65,7 +76,7 @@ mod tests {
     use super::*;
 
     fn closed() -> NetworkHint {
-        NetworkHint { is_closed: true, ..NetworkHint::default() }
+        NetworkHint { reason: Some(CLOSED), ..NetworkHint::default() }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use contract::file::{FileEvent, FileEventKind};
+use guest_link::WRITTEN_ASIDE;
 use guest_link::client::Watch;
 use guest_link::message::{EntryKind, Links, WatchEvent, WatchKind, WatchScope, WatchSpec};
 use tokio::time::timeout;
@@ -81,6 +82,10 @@ impl Changes {
     }
 
     fn take(&mut self, change: &WatchEvent, ready: &mut VecDeque<Watched>) {
+        if is_written_aside(&change.name) {
+            // What comes of it is told when it gets its name.
+            return;
+        }
         if let WatchKind::MovedTo { cookie } = change.kind
             && let Some((_, event)) = self.leaving.take_if(|(left, _)| *left == cookie)
         {
@@ -103,6 +108,13 @@ impl Changes {
         };
         self.tell(self.event(&change.name, kind, change.directory), ready);
     }
+}
+
+/// Whether this is a file that the platform is writing for a caller, which gets its own name once it is whole.
+fn is_written_aside(name: &[u8]) -> bool {
+    let last = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    last.strip_prefix(WRITTEN_ASIDE.as_bytes())
+        .is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
 }
 
 impl FileWatch {
@@ -214,6 +226,18 @@ mod tests {
         ];
         let expected = ["Created /srv/a", "Changed /srv/a", "Overflow", "Changed /srv/a", "TooMany"];
         assert_eq!(told(None, &changes), expected);
+    }
+
+    #[test]
+    fn a_file_that_a_caller_writes_appears_whole() {
+        let changes = [
+            (".upload-1-7", WatchKind::Created),
+            (".upload-1-7", WatchKind::Modified),
+            (".upload-1-7", WatchKind::MovedFrom { cookie: 3 }),
+            ("sub/a", WatchKind::MovedTo { cookie: 3 }),
+            (".upload-mine", WatchKind::Created),
+        ];
+        assert_eq!(told(None, &changes), ["Created /srv/sub/a", "Created /srv/.upload-mine"]);
     }
 
     #[test]

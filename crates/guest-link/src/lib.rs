@@ -21,4 +21,4 @@ pub mod tool;
 #[cfg(feature = "client")]
 pub mod client;
 
-pub use path::GuestPath;
+pub use path::{GuestPath, WRITTEN_ASIDE};

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Longest path the kernel takes, without its terminating NUL.
 pub const PATH_BYTES_MAX: usize = 4095;
 
+/// How the name of a file begins that the guest writes aside for the host, beside the file whose place it takes. Two numbers follow.
+pub const WRITTEN_ASIDE: &str = ".upload-";
+
 /// Why bytes are not a usable guest path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePathError {

@@ -13,6 +13,11 @@ use crate::config::{NetworkSetting, ServeSettings};
 
 /// Names every registry.
 const ALL: &str = "*";
+/// Docker Hub has three customs of its own: where it answers, what a name of one part means, and how its login is written down
+/// (`oci` knows the last).
+const DOCKER_HUB: &str = "docker.io";
+const DOCKER_HUB_ENDPOINT: &str = "registry-1.docker.io";
+const DOCKER_HUB_NAMESPACE: &str = "library";
 
 /// Options and environment over the settings file over the usual ones.
 pub(crate) fn config(
@@ -60,6 +65,8 @@ fn builder(
     if let Some(gib) = given.build_caches_gib.or(file.build_caches_gib) {
         settings.caches_bytes_max = gib.saturating_mul(1 << 30);
     }
+    let hub = RegistryHost::parse(DOCKER_HUB).zip(RegistryHost::parse(DOCKER_HUB_ENDPOINT));
+    settings.pull.endpoints.extend(hub);
     let plain = patterns(given.registry_plain_http.as_ref().or(file.registry_plain_http.as_ref()))?;
     if !plain.is_empty() {
         settings.pull.plain_http = PlainHttp::Also(plain);
@@ -89,7 +96,7 @@ fn naming(given: &ServeSettings, file: &ServeSettings) -> anyhow::Result<Naming>
 fn short_names(text: &str) -> anyhow::Result<ShortNames> {
     let (host, namespace) = match text.split_once('/') {
         Some((host, namespace)) => (host, Some(namespace.to_owned())),
-        None => (text, None),
+        None => (text, (text == DOCKER_HUB).then(|| DOCKER_HUB_NAMESPACE.to_owned())),
     };
     let registry = RegistryHost::parse(host).with_context(|| format!("`{host}` is not a registry"))?;
     Ok(ShortNames { registry, namespace })
@@ -100,4 +107,32 @@ fn patterns(texts: Option<&Vec<String>>) -> anyhow::Result<Vec<RegistryPattern>>
     texts
         .map(|text| RegistryPattern::parse(text).with_context(|| format!("`{text}` is not a registry")))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use oci::Reference;
+
+    use super::*;
+
+    #[test]
+    fn short_names_of_docker_hub_are_in_its_library() {
+        let full = |default: &str, name: &str| {
+            let naming = Naming { short_names: Some(short_names(default).unwrap()), allowed: Allowed::All };
+            Reference::parse(name, &naming).unwrap().to_string()
+        };
+        assert_eq!(full("docker.io", "python:3.12-slim"), "docker.io/library/python:3.12-slim");
+        assert_eq!(full("docker.io", "docker.io/python:3"), "docker.io/library/python:3");
+        assert_eq!(full("docker.io", "grafana/grafana"), "docker.io/grafana/grafana:latest");
+        assert_eq!(full("hub.example/mirror", "python"), "hub.example/mirror/python:latest");
+        assert_eq!(full("hub.example", "python"), "hub.example/python:latest");
+    }
+
+    #[test]
+    fn docker_hub_is_asked_where_it_answers() {
+        let none = ServeSettings::default();
+        let settings = builder(&none, &none, NetworkMode::None).unwrap();
+        let hub = RegistryHost::parse(DOCKER_HUB).unwrap();
+        assert_eq!(settings.pull.endpoints[&hub].as_str(), DOCKER_HUB_ENDPOINT);
+    }
 }

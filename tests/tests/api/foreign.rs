@@ -54,7 +54,7 @@ impl Belongings {
 }
 
 /// A body that is good enough for an operation: what its schema has of these fields.
-fn body(document: &Value, operation: &Value) -> Value {
+fn body(document: &Value, path: &str, operation: &Value) -> Value {
     let some = json!({
         "cmd": "true",
         "code": "true",
@@ -71,7 +71,9 @@ fn body(document: &Value, operation: &Value) -> Value {
         Some(pointer) => document.pointer(pointer).unwrap_or(&Value::Null),
         None => schema,
     };
-    let wanted = |field: &&String| schema["properties"].get(field.as_str()).is_some();
+    // A context has its language.
+    let refused = |field: &str| field == "language" && path.contains("{context}");
+    let wanted = |field: &&String| schema["properties"].get(field.as_str()).is_some() && !refused(field);
     let fields = some.as_object().into_iter().flatten();
     fields.filter(|(field, _)| wanted(field)).map(|(field, value)| (field.clone(), value.clone())).collect()
 }
@@ -120,7 +122,7 @@ fn every_route_hides_what_is_somebody_elses() -> Result<()> {
                 }
                 let query = if path.contains("/fs") { "?path=/etc/hostname" } else { "" };
                 let has_body = method != Method::GET && method != Method::DELETE;
-                let body = has_body.then(|| body(&document, operation));
+                let body = has_body.then(|| body(&document, path, operation));
                 let answer = other.request(method.clone(), &format!("{filled}{query}"), body).await?;
                 walked += 1;
                 if path.contains('{') {

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use guest_link::WRITTEN_ASIDE;
 use guest_link::message::{Failure, FileFailure, Parents, Response, WriteMode, WriteSpec};
 
 use super::change::{ids, make_parents};
@@ -148,7 +149,7 @@ fn open_aside(path: &Path) -> io::Result<Target> {
     let directory = destination.parent().ok_or_else(invalid)?;
     destination.file_name().ok_or_else(invalid)?;
     for _ in 0..16 {
-        let name = format!(".upload-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{WRITTEN_ASIDE}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let temporary = directory.join(name);
         // Not readable by others until it has its owner and mode.
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary) {

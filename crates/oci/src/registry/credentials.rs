@@ -133,7 +133,11 @@ fn normal(registry: &str) -> String {
         None => registry.trim_end_matches('/'),
     };
     let (host, path) = name.split_once('/').map_or((name, None), |(host, path)| (host, Some(path)));
-    let host = host.to_ascii_lowercase();
+    let host = match host.to_ascii_lowercase().as_str() {
+        // `docker login` writes down the address that Docker Hub had at first.
+        "index.docker.io" => "docker.io".to_owned(),
+        host => host.to_owned(),
+    };
     match path {
         Some("v1" | "v2") | None => host,
         Some(path) => format!("{host}/{path}"),
