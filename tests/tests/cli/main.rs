@@ -8,6 +8,7 @@ mod exec;
 mod explore;
 mod files;
 mod logs;
+mod port_forward;
 mod processes;
 mod program;
 mod run;
