@@ -7,7 +7,7 @@
 //! Killed before the row is `Live`, nobody was told, and the next start removes whatever is there.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use contract::sandbox::{CreateSandbox, CreateTimings, Sandbox};
 use domain::{SandboxId, SnapshotId};
@@ -44,12 +44,16 @@ struct Origin {
 }
 
 impl Control {
-    /// Makes a sandbox. When this returns, its guest takes commands.
+    /// Makes a sandbox. When this returns, its guest takes commands. A caller that would rather hear how far its template is than wait for
+    /// it says how long it waits.
     pub async fn create_sandbox(
         &self,
         caller: &Caller,
         request: CreateSandbox,
+        wait: Option<Duration>,
     ) -> Result<Sandbox, ControlError> {
+        let longest = self.config().template_patience;
+        let wait = wait.map_or(longest, |wait| wait.min(longest));
         caller.require(Scope::Write)?;
         let metadata = request.metadata.clone().unwrap_or_default();
         names::metadata(&metadata)?;
@@ -61,7 +65,7 @@ impl Control {
         let volumes = self.attachments(caller, request.volumes.as_deref().unwrap_or_default()).await?;
         let size = AskedSize::parse(request.cpu, request.memory_mb)?;
         let network = self.network_of(caller, request.network).await?;
-        let origin = self.origin(caller, &request, size).await?;
+        let origin = self.origin(caller, &request, size, wait).await?;
         let now = now_ms();
         let row = SandboxRow {
             id: SandboxId::from_random(random().map_err(ControlError::internal)?),
@@ -95,7 +99,7 @@ impl Control {
             // Another template took the place of the one that was found, or a size of it that was not used for long has gone.
             self.templates().forget(key);
             let Origin { snapshot, template, cpus, memory_mib, .. } =
-                self.origin(caller, &request, size).await?;
+                self.origin(caller, &request, size, wait).await?;
             let row = SandboxRow { template, cpus, memory_mib, ..row };
             outcome = self.make_traced(row, snapshot, disk_bytes).await;
         }
@@ -149,11 +153,12 @@ impl Control {
         caller: &Caller,
         request: &CreateSandbox,
         size: AskedSize,
+        wait: Duration,
     ) -> Result<Origin, ControlError> {
         let Some(named) = request.from_snapshot.as_deref().filter(|named| !named.is_empty()) else {
             let name =
                 request.template.as_deref().filter(|name| !name.is_empty()).unwrap_or(TEMPLATE_DEFAULT);
-            let ready = self.ready_template(caller, name, size).await?;
+            let ready = self.ready_template(caller, name, size, wait).await?;
             return Ok(Origin {
                 snapshot: ready.snapshot,
                 template: ready.name,

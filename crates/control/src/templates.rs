@@ -377,6 +377,7 @@ impl Control {
         caller: &Caller,
         name: &str,
         size: AskedSize,
+        wait: Duration,
     ) -> Result<ReadyTemplate, ControlError> {
         check_name(name)?;
         let mut wanted = self.wanted(caller, name).await?.ok_or_else(|| self.unknown_template(name))?;
@@ -391,7 +392,7 @@ impl Control {
                 Err(_) => None,
             }
         };
-        let readiness = tokio::time::timeout(self.config().template_patience, decided).await.ok().flatten();
+        let readiness = tokio::time::timeout(wait, decided).await.ok().flatten();
         match readiness {
             Some(Readiness::Ready(snapshot)) => Ok(ReadyTemplate {
                 name: wanted.name,

@@ -23,7 +23,7 @@ const CROSS_ORIGIN: [(HeaderName, &str); 4] = [
     (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE, OPTIONS"),
     (
         header::ACCESS_CONTROL_ALLOW_HEADERS,
-        "authorization, content-type, x-request-id, x-pandastack-org, x-stub-user, x-fcs-workspace, traceparent, tracestate",
+        "authorization, content-type, prefer, x-request-id, x-pandastack-org, x-stub-user, x-fcs-workspace, traceparent, tracestate",
     ),
     (header::ACCESS_CONTROL_EXPOSE_HEADERS, "x-request-id, retry-after"),
 ];

@@ -1,7 +1,9 @@
 //! Sandboxes.
 
+use std::time::Duration;
+
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Out};
 use contract::sandbox::{CreateSandbox, DeletedSandboxes, PatchSandbox, Sandbox};
@@ -23,17 +25,28 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
         .routes(routes!(tree))
 }
 
-/// Makes a sandbox. When it answers, the sandbox takes commands.
+/// Makes a sandbox. When it answers, the sandbox takes commands. While its template is being prepared the request is held for a while,
+/// or for as long as `Prefer: wait=SECONDS` says, and then refused with how far that is.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+    params(("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: how long to wait for a template at most (RFC 7240).")),
     responses((status = 201, body = Sandbox)))]
 async fn create(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     Json(request): Json<CreateSandbox>,
 ) -> Answer<(StatusCode, Out<Sandbox>)> {
-    let made = control.create_sandbox(&caller, request).await?;
+    let made = control.create_sandbox(&caller, request, preferred_wait(&headers)).await?;
     tracing::Span::current().record("sandbox.id", made.id.as_str());
     Ok((StatusCode::CREATED, Out(made)))
+}
+
+/// How long a caller would wait (`Prefer: wait=2`, RFC 7240). What is not understood is no preference.
+fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+    let values = headers.get_all("prefer").into_iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = values.flat_map(|value| value.split(','));
+    let seconds = preferences.find_map(|one| one.trim().strip_prefix("wait=")?.trim().parse::<u32>().ok());
+    seconds.map(|seconds| Duration::from_secs(seconds.into()))
 }
 
 /// Sandboxes, newest first: all, or those that fit every filter given.
@@ -115,4 +128,22 @@ async fn delete(
 ) -> Answer<StatusCode> {
     control.delete_sandbox(&caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preference_is_read_and_nonsense_is_none() {
+        let wait = |value: &'static str| {
+            let headers = [(axum::http::HeaderName::from_static("prefer"), value.parse().expect("a value"))];
+            preferred_wait(&headers.into_iter().collect()).map(|wait| wait.as_secs())
+        };
+        assert_eq!(wait("wait=2"), Some(2));
+        assert_eq!(wait("respond-async, wait=10"), Some(10));
+        for nothing in ["wait=", "wait=-1", "wait=soon", "respond-async", "waits=3"] {
+            assert_eq!(wait(nothing), None, "{nothing}");
+        }
+    }
 }

@@ -123,7 +123,9 @@ export class SandboxesAPI {
     const timeoutMs = options.timeoutMs ?? Math.max(this.#transport.settings.timeoutMs, MOVE_TIMEOUT_MS);
     const { signal, onProgress, maxCreateWaitSeconds } = options;
     const what = body.template === undefined ? undefined : `template ${body.template}`;
-    const request = { json: body, timeoutMs, signal, wait: { what, onProgress, maxCreateWaitSeconds } };
+    // The caller hears soon how far the template is, instead of waiting for it in silence.
+    const headers = { prefer: "wait=2" };
+    const request = { json: body, headers, timeoutMs, signal, wait: { what, onProgress, maxCreateWaitSeconds } };
     return this.#made(await this.#transport.request("POST", "/sandboxes", request, "capacity"));
   }
 

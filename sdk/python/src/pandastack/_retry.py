@@ -35,6 +35,9 @@ TEMPLATE_STALL = 600.0
 #: Between two questions about a template that is being prepared, when the server does not say.
 TEMPLATE_DELAY = 2.0
 
+#: Sent with a create: hear soon how far the template is, instead of waiting for it in silence.
+TELL_PROGRESS = {"Prefer": "wait=2"}
+
 WARM_UP_BUDGET = 20.0
 WARM_UP_DELAY_FIRST = 0.5
 WARM_UP_DELAY_MOST = 2.0

@@ -20,7 +20,7 @@ pub(super) async fn create(call: ToolCall<'_>) -> Result<ToolAnswer, ControlErro
     };
     let request =
         CreateSandbox { template, from_snapshot, ttl_seconds, metadata, ..CreateSandbox::default() };
-    ToolAnswer::json(&call.control.create_sandbox(call.caller, request).await?)
+    ToolAnswer::json(&call.control.create_sandbox(call.caller, request, None).await?)
 }
 
 pub(super) async fn list(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {

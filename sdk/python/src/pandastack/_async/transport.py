@@ -17,6 +17,7 @@ from .._progress import ProgressLine
 from .._retry import (
     ECHO_DELAY,
     ECHO_METHODS,
+    TELL_PROGRESS,
     WARM_UP_DELAY_FIRST,
     WARM_UP_DELAY_MOST,
     CreateRetryEvent,
@@ -140,7 +141,9 @@ class AsyncTransport:
                 if cancel is not None and cancel.is_set():
                     raise CreateCancelled("cancelled before a sandbox was made") from refusal
                 try:
-                    response = await self._attempt("POST", path, json=json, timeout=self.machine_patience())
+                    response = await self._attempt(
+                        "POST", path, json=json, headers=TELL_PROGRESS, timeout=self.machine_patience()
+                    )
                     return await self._decoded(response)
                 except PandastackError as error:
                     now = time.monotonic()

@@ -18,6 +18,7 @@ from .._progress import ProgressLine
 from .._retry import (
     ECHO_DELAY,
     ECHO_METHODS,
+    TELL_PROGRESS,
     WARM_UP_DELAY_FIRST,
     WARM_UP_DELAY_MOST,
     CreateRetryEvent,
@@ -141,7 +142,9 @@ class Transport:
                 if cancel is not None and cancel.is_set():
                     raise CreateCancelled("cancelled before a sandbox was made") from refusal
                 try:
-                    response = self._attempt("POST", path, json=json, timeout=self.machine_patience())
+                    response = self._attempt(
+                        "POST", path, json=json, headers=TELL_PROGRESS, timeout=self.machine_patience()
+                    )
                     return self._decoded(response)
                 except PandastackError as error:
                     now = time.monotonic()
