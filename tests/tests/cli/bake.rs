@@ -65,12 +65,11 @@ fn two_names_are_baked_one_after_the_other() -> Result<()> {
         ensure!(first.code == 0 && first.stdout.lines().count() == 2, "{first:?}");
         let said = |what: &str| first.stderr.find(what).with_context(|| format!("{what}: {first:?}"));
         let order = [
-            said("minimal: booting it for the first and only time")?,
-            said("minimal: warming up: ")?,
-            said("minimal: saving it")?,
-            said("minimal: ready")?,
-            said("base: booting it for the first and only time")?,
-            said("base: ready")?,
+            said("preparing minimal: booting it for the first and only time")?,
+            said("preparing minimal: warming up")?,
+            said("preparing minimal: saving it")?,
+            said("preparing base: booting it for the first and only time")?,
+            said("preparing base: saving it")?,
         ];
         ensure!(order.is_sorted(), "{first:?}");
 

@@ -73,7 +73,11 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
     let ended = attached::run(api, &id, command, input, &mut signals, &mut sink).await?;
     if let Sink::Kept(kept) = sink {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let value = json!({ "stdout": text(&kept.stdout), "stderr": text(&kept.stderr), "exit_code": ended.code, "hint": ended.hint });
+        let mut value =
+            json!({ "stdout": text(&kept.stdout), "stderr": text(&kept.stderr), "exit_code": ended.code });
+        if let Some(hint) = ended.hint {
+            value["hint"] = hint.into();
+        }
         output::result(format, &value, String::new)?;
     }
     Ok(ended.exit_code())
