@@ -22,7 +22,10 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(crate) struct Failed {
     kind: String,
+    /// As the program says it in JSON, with what was written until a timeout as `partial`.
     error: Value,
+    /// What a person sees of it.
+    shown: String,
 }
 
 /// What a step gave: its result, or how it failed.
@@ -127,11 +130,12 @@ impl Runner {
         found.cloned().with_context(|| format!("there is no {path} in {result}"))
     }
 
+    /// Arguments with what earlier steps gave in place of `$name.field`; other text stays, the shell has variables too.
     fn filled(&self, value: &Value) -> Result<Value> {
         Ok(match value {
-            Value::String(text) => match text.strip_prefix('$') {
-                Some(path) if !path.starts_with('{') => self.look_up(path)?,
-                _ => value.clone(),
+            Value::String(text) => match reference(text) {
+                Some(path) => self.look_up(path)?,
+                None => Value::String(self.filled_within(text)?),
             },
             Value::Array(list) => list.iter().map(|one| self.filled(one)).collect::<Result<_>>()?,
             Value::Object(map) => {
@@ -141,6 +145,31 @@ impl Runner {
             other => other.clone(),
         })
     }
+
+    /// The same for `${name.field}` within a text.
+    fn filled_within(&self, text: &str) -> Result<String> {
+        let Some((before, (path, after))) =
+            text.split_once("${").and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+        else {
+            return Ok(text.to_owned());
+        };
+        let named = path.split('.').next().is_some_and(|name| self.results.contains_key(name));
+        let filled = match named.then(|| self.look_up(path)).transpose()? {
+            Some(Value::String(found)) => found,
+            Some(found) => found.to_string(),
+            None => format!("${{{path}}}"),
+        };
+        Ok(format!("{before}{filled}{}", self.filled_within(after)?))
+    }
+}
+
+/// What `$name.field` refers to; nothing for other text.
+fn reference(text: &str) -> Option<&str> {
+    let path = text.strip_prefix('$')?;
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|one| one.is_alphanumeric() || one == '_');
+    let holds = path.starts_with(|first: char| first.is_ascii_alphabetic()) && path.contains('.');
+    (holds && path.split('.').all(is_name)).then_some(path)
 }
 
 /// A field by its dotted path; MIME types have dots and slashes, so the longest name that fits counts.
@@ -170,10 +199,18 @@ fn check_failure(failed: &Failed, wanted: &Value) -> Result<()> {
     if has_status {
         ensure!(failed.error["request_id"].as_str().is_some_and(|id| !id.is_empty()), "{failed:?}");
     }
-    match wanted.get("message") {
-        Some(wanted) => matching::check("message", Some(&failed.error["error"]), wanted),
-        None => Ok(()),
+    let partial = &failed.error["partial"];
+    for (field, found) in [
+        ("message", &failed.error["error"]),
+        ("stdout", &partial["stdout"]),
+        ("stderr", &partial["stderr"]),
+        ("text", &Value::from(&*failed.shown)),
+    ] {
+        if let Some(wanted) = wanted.get(field) {
+            matching::check(field, Some(found), wanted)?;
+        }
     }
+    Ok(())
 }
 
 /// How a command failed, from what it said in JSON.
@@ -182,16 +219,16 @@ fn failed(went: &Went) -> Result<Failed> {
     let last = went.stderr.trim_end().lines().last().unwrap_or_default();
     let error: Value =
         serde_json::from_str(last).with_context(|| format!("not an error in JSON: {went:?}"))?;
-    let message = error["error"].as_str().unwrap_or_default();
-    let kind = match error["status"].as_u64().unwrap_or(0) {
-        _ if message.contains("timeout") && !message.contains("timeout_seconds") => "timeout",
-        401 => "auth",
-        403 => "permission",
-        404 => "not_found",
-        409 => "conflict",
-        429 => "rate_limited",
-        0 | 400..500 => "bad_request",
+    let kind = match (error["status"].as_u64().unwrap_or(0), error["code"].as_str().unwrap_or_default()) {
+        (_, "timeout") => "timeout",
+        (401, _) => "auth",
+        (403, _) => "permission",
+        // What is said within a stream has a code only.
+        (404, _) | (0, "not_found") => "not_found",
+        (409, _) | (0, "conflict") => "conflict",
+        (429, _) => "rate_limited",
+        (0 | 400..500, _) => "bad_request",
         _ => "server",
     };
-    Ok(Failed { kind: kind.to_owned(), error })
+    Ok(Failed { kind: kind.to_owned(), error, shown: format!("{}{}", went.stdout, went.stderr) })
 }

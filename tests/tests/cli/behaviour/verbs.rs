@@ -2,6 +2,7 @@
 
 mod commands;
 mod files;
+mod following;
 mod looking;
 mod sandboxes;
 
@@ -37,6 +38,33 @@ fn options(value: &Value, names: &[(&str, &str)]) -> Vec<String> {
     words
 }
 
+/// Options of `list` and `delete` that say which sandboxes are meant.
+fn filters(with: &Value) -> Vec<String> {
+    let mut words = options(
+        with,
+        &[("template", "--template"), ("name", "--name"), ("parent", "--parent"), ("root", "--root")],
+    );
+    let statuses = match &with["status"] {
+        Value::Array(several) => several.iter().collect(),
+        Value::Null => Vec::new(),
+        one => vec![one],
+    };
+    for status in statuses {
+        words.extend(["--status".to_owned(), status.as_str().unwrap_or_default().to_owned()]);
+    }
+    for (name, value) in with["metadata"].as_object().into_iter().flatten() {
+        let word = value.as_str().map_or(name.clone(), |value| format!("{name}={value}"));
+        words.extend(["--metadata".to_owned(), word]);
+    }
+    words
+}
+
+/// Ids of all in a tree, parents before children.
+fn ids_of_tree(node: &Value) -> Vec<Value> {
+    let below = node["children"].as_array().into_iter().flatten().flat_map(ids_of_tree);
+    [node["id"].clone()].into_iter().chain(below).collect()
+}
+
 /// Values of a field in a list.
 fn all(list: &Value, field: &str) -> Value {
     list.as_array().into_iter().flatten().map(|one| one[field].clone()).collect()
@@ -46,6 +74,10 @@ impl Runner {
     /// Runs a command with JSON for its result.
     async fn call(&self, words: &[&str]) -> Result<Outcome> {
         self.call_with(&self.cli, words, b"").await
+    }
+
+    async fn call_words(&self, words: &[String]) -> Result<Outcome> {
+        self.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
     async fn call_with(&self, cli: &Cli, words: &[&str], input: &[u8]) -> Result<Outcome> {
@@ -66,8 +98,17 @@ impl Runner {
             "create" => self.create(with).await,
             "get" => self.call(&["sandbox", "get", id]).await,
             "list" => {
-                Ok(self.call(&["sandbox", "list"]).await?.map(|list| json!({ "ids": all(&list, "id") })))
+                let words = [&["sandbox", "list"].map(str::to_owned)[..], &filters(with)].concat();
+                Ok(self.call_words(&words).await?.map(|list| json!({ "ids": all(&list, "id") })))
             }
+            "delete_all" => {
+                let words = ["sandbox", "delete", "--all", "--yes"].map(str::to_owned);
+                self.call_words(&[&words[..], &filters(with)].concat()).await
+            }
+            "tree" => Ok(self.call(&["sandbox", "tree", id]).await?.map(|mut tree| {
+                tree["ids"] = ids_of_tree(&tree["tree"]).into();
+                tree
+            })),
             "delete" => self.call(&["sandbox", "delete", id]).await,
             "state" => self.call(&["sandbox", text(with, "to"), id]).await,
             "patch" => self.patch(id, with).await,
@@ -78,6 +119,9 @@ impl Runner {
             "read" => self.read(id, with).await,
             "files" => self.files(id, with).await,
             "transfer" => self.transfer(id, with).await,
+            "link" => self.link(id, with).await,
+            "watch" => self.watch(id, with).await,
+            "tunnel" => self.tunnel(id, with).await,
             "terminal" => self.terminal(id, with).await,
             "spawn" => self.spawn(id, with).await,
             "process" => self.process(on.context("no process")?, with).await,

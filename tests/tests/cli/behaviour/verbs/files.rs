@@ -1,15 +1,17 @@
 //! Files of sandboxes.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
-use super::{all, text};
+use super::{all, options, text};
 use crate::behaviour::{Outcome, Runner, failed};
 use crate::program::Went;
 
@@ -62,6 +64,9 @@ impl Runner {
             fs::create_dir_all(path.parent().context("no directory")?)?;
             fs::write(path, content.as_str().unwrap_or_default())?;
         }
+        for (name, target) in with["links"].as_object().into_iter().flatten() {
+            symlink(target.as_str().context("a link to nothing")?, sent.join(name))?;
+        }
         let there = format!("{id}:{}", text(with, "path"));
         let mut progress = true;
         for words in [["sandbox", "cp", "sent", &there], ["sandbox", "cp", &there, "fetched"]] {
@@ -69,9 +74,32 @@ impl Runner {
             ensure!(went.code == 0, "{went:?}");
             progress &= went.stderr.contains(&format!("{} files", files.len()));
         }
-        let mut found = serde_json::Map::new();
-        gather(&fetched, &fetched, &mut found)?;
-        Ok(Ok(json!({ "files": found, "progress": progress })))
+        let (mut files, mut links) = (Map::new(), Map::new());
+        gather(&fetched, &fetched, &mut files, &mut links)?;
+        Ok(Ok(json!({ "files": files, "links": links, "progress": progress })))
+    }
+
+    /// Asks for a link to a file, and has curl use it.
+    pub(super) async fn link(&self, id: &str, with: &Value) -> Result<Outcome> {
+        let mut words = ["fs", "url", id, text(with, "path")].map(str::to_owned).to_vec();
+        words.extend(options(with, &[("expires_in_seconds", "--expires")]));
+        let is_upload = text(with, "op") == "upload";
+        if is_upload {
+            words.push("--write".to_owned());
+        }
+        let link = match self.call_words(&words).await? {
+            Ok(link) => link,
+            refused => return Ok(refused),
+        };
+        let sent = self.cli.home().join("linked");
+        let mut arguments = ["-sS", "-w", "\n%{http_code}", text(&link, "url")].map(OsStr::new).to_vec();
+        if is_upload {
+            fs::write(&sent, text(with, "text"))?;
+            arguments.extend([OsStr::new("-T"), sent.as_os_str()]);
+        }
+        let said = String::from_utf8(tests::command::run("/usr/bin/curl", &arguments)?.stdout)?;
+        let (text, status) = said.rsplit_once('\n').context("no status")?;
+        Ok(Ok(json!({ "url": link["url"], "status": status.parse::<u16>()?, "text": text })))
     }
 }
 
@@ -96,14 +124,22 @@ async fn encoded(went: &Went) -> Result<String> {
     Ok(String::from_utf8(filtered(&["-w0"], &went.bytes).await?)?)
 }
 
-fn gather(root: &Path, folder: &Path, found: &mut serde_json::Map<String, Value>) -> Result<()> {
+/// Files with their contents, and links with what they lead to.
+fn gather(
+    root: &Path,
+    folder: &Path,
+    files: &mut Map<String, Value>,
+    links: &mut Map<String, Value>,
+) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() {
-            gather(root, &path, found)?;
+        let name = path.strip_prefix(root)?.to_str().context("not UTF-8")?.to_owned();
+        if path.is_symlink() {
+            links.insert(name, fs::read_link(&path)?.to_str().context("not UTF-8")?.into());
+        } else if path.is_dir() {
+            gather(root, &path, files, links)?;
         } else {
-            let name = path.strip_prefix(root)?.to_str().context("not UTF-8")?.to_owned();
-            found.insert(name, fs::read_to_string(&path)?.into());
+            files.insert(name, fs::read_to_string(&path)?.into());
         }
     }
     Ok(())

@@ -34,7 +34,7 @@ impl Runner {
                 let mut words = vec!["token".to_owned(), "create".to_owned(), text(with, "label").to_owned()];
                 words
                     .extend(options(with, &[("scope", "--scope"), ("expires_in_days", "--expires-in-days")]));
-                self.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).await
+                self.call_words(&words).await
             }
         }
     }
@@ -49,6 +49,9 @@ impl Runner {
                     None => cli,
                 };
                 self.call_with(&cli, &["auth", "status"], b"").await
+            }
+            "set_network_default" => {
+                self.call(&["auth", "network-default", with["network"].as_str().unwrap_or("default")]).await
             }
             "templates" => {
                 Ok(self.call(&["template", "list"]).await?.map(|list| json!({ "names": all(&list, "name") })))

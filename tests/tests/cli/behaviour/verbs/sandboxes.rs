@@ -21,20 +21,35 @@ impl Runner {
                 ("env", "--env"),
                 ("ttl_seconds", "--ttl"),
                 ("network", "--network"),
+                ("name", "--name"),
+                ("cpu", "--cpu"),
+                ("memory_mb", "--memory"),
+                ("disk_gb", "--disk"),
             ],
         ));
         if with["persistent"] == true {
             words.push("--persistent".to_owned());
         }
         for volume in with["volumes"].as_array().into_iter().flatten() {
-            let mode = if volume["read_only"] == true { ":ro" } else { "" };
-            words.extend(["--volume".to_owned(), format!("{}{mode}", text(volume, "name"))]);
+            let word = match volume.as_str() {
+                Some(word) => word.to_owned(),
+                None => {
+                    let mount = volume["mount"].as_str().map(|mount| format!(":{mount}")).unwrap_or_default();
+                    let mode = if volume["read_only"] == true { ":ro" } else { "" };
+                    format!("{}{mount}{mode}", text(volume, "name"))
+                }
+            };
+            words.extend(["--volume".to_owned(), word]);
         }
-        self.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).await
+        self.call_words(&words).await
     }
 
     pub(super) async fn patch(&self, id: &str, with: &Value) -> Result<Outcome> {
         let mut words = vec!["sandbox".to_owned(), "update".to_owned(), id.to_owned()];
+        words.extend(options(with, &[("name", "--name"), ("network", "--network")]));
+        if with.get("name") == Some(&Value::Null) {
+            words.extend(["--name".to_owned(), String::new()]);
+        }
         for (field, set, unset) in
             [("metadata", "--metadata", "--unset-metadata"), ("env", "--env", "--unset-env")]
         {
@@ -45,7 +60,7 @@ impl Runner {
                 }
             }
         }
-        self.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).await
+        self.call_words(&words).await
     }
 
     pub(super) async fn lifecycle(&self, id: &str, with: &Value) -> Result<Outcome> {
@@ -66,7 +81,7 @@ impl Runner {
         let verb = if with["count"].is_null() { "fork" } else { "fork-tree" };
         let mut words = vec!["sandbox".to_owned(), verb.to_owned(), id.to_owned()];
         words.extend(options(with, &[("count", "--count"), ("metadata", "--metadata")]));
-        self.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).await
+        self.call_words(&words).await
     }
 
     pub(super) async fn explore(&self, id: &str, with: &Value) -> Result<Outcome> {
@@ -83,8 +98,8 @@ impl Runner {
                 "reaped": found["reaped"].as_array().map(Vec::len),
                 "labels": all(&found["outcomes"], "label"),
             })),
-            Err(Failed { error, .. }) if text(&error, "error").starts_with("explore: ") => {
-                Err(Failed { kind: "explore".to_owned(), error })
+            Err(failed) if text(&failed.error, "error").starts_with("explore: ") => {
+                Err(Failed { kind: "explore".to_owned(), ..failed })
             }
             failed => failed,
         })
