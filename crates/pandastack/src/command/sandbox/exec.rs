@@ -75,8 +75,8 @@ pub(super) async fn run(api: &Api, arguments: Arguments, format: Format) -> anyh
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut value =
             json!({ "stdout": text(&kept.stdout), "stderr": text(&kept.stderr), "exit_code": ended.code });
-        if let Some(hint) = ended.hint {
-            value["hint"] = hint.into();
+        if let Some(hint) = &ended.hint {
+            value["hint"] = hint.as_str().into();
         }
         output::result(format, &value, String::new)?;
     }
