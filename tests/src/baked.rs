@@ -1,112 +1,169 @@
-//! The template every suite starts from, made once and kept between runs.
+//! Baked templates that labs begin with: each is made once and kept between runs, for all suites.
 //!
-//! Kept as plain files, so that nothing is mounted between runs. Made anew when the guest program, the engine or the template
-//! changed.
+//! Kept as plain files, so that nothing is mounted between runs. Made anew when the guest program, the engine, the kernel or the
+//! template changed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use domain::SnapshotId;
 use image::template::{TemplateSpec, minimal};
 use node::{MachinesWaiting, Node, NodeConfig};
+use serde_json::Value;
 use storage::PoolSize;
 
-use crate::lab::{BUILD_POOL_BYTES, address_pool};
-use crate::{cache, command, engine, leftovers};
+use crate::lab::{BUILD_POOL_BYTES, LARGE_POOL_BYTES, address_pool};
+use crate::{cache, census, command, engine, leftovers};
 
-/// Parts of the image cache that are worth keeping.
-const IMAGES: [&str; 4] = ["kernels", "initramfs", "rootfs", "apt-answers.json"];
+/// What all templates are made with: kept with the suites' own template only.
+const BOOT_FILES: [&str; 3] = ["kernels", "initramfs", "apt-answers.json"];
 
 /// A baked template as plain files.
 #[derive(Debug, Clone)]
-pub struct Base {
+pub struct Baked {
     directory: PathBuf,
+    snapshot: SnapshotId,
 }
 
-/// The template that suites use.
+/// How much of what is kept a pool gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Images and snapshots: sandboxes can be started from their disks, templates be baked anew.
+    Everything,
+    /// The snapshots alone, for small pools.
+    Snapshot,
+}
+
+/// The template that every suite starts from.
 pub fn template() -> TemplateSpec {
     minimal()
 }
 
-impl Base {
-    /// Finds it, or makes it; other processes wait meanwhile.
-    pub async fn ensure() -> Result<Self> {
-        let cache = cache::directory()?;
-        let lock = tokio::task::block_in_place(|| cache::lock(&cache.join("base.lock")))?;
-        tokio::task::block_in_place(leftovers::sweep)?;
-        let base = Self { directory: cache.join("base") };
-        let stamp = stamp()?;
-        if fs::read_to_string(base.directory.join("stamp")).ok().as_ref() != Some(&stamp) {
-            base.make(&stamp).await.context("make the template that the suites use")?;
-        }
-        drop(lock);
-        Ok(base)
+impl Baked {
+    /// The template that every suite starts from.
+    pub async fn base() -> Result<Self> {
+        Self::find_or_make(&template(), None).await
     }
 
-    async fn make(&self, stamp: &str) -> Result<()> {
-        let data_dir = leftovers::make_directory("base")?;
-        let (range, _held) = cache::address_range()?;
-        let mut config = NodeConfig::new(&data_dir);
-        config.pool_size = PoolSize::Bytes(BUILD_POOL_BYTES);
-        config.addresses = address_pool(range)?;
-        config.machines_waiting = MachinesWaiting::always(0);
-        let engine = engine::engine()?;
-        let node = Node::open(config, move |_| Ok(engine)).await?;
-        let pool = data_dir.join("pool");
-        // What has not changed since the last run is not built again.
-        let images = self.directory.join("images");
-        if images.exists() {
-            let kept = IMAGES.iter().map(|name| images.join(name)).filter(|path| path.exists());
-            let kept: Vec<_> = kept.collect();
-            let kept: Vec<&Path> = kept.iter().map(PathBuf::as_path).collect();
-            tokio::task::block_in_place(|| command::copy_into(&kept, &pool.join("images")))?;
-        }
-        let snapshot = node.template(&template(), &|_| {}).await?;
-        node.close().await;
-        tokio::task::block_in_place(|| {
-            let new = self.directory.with_extension("new");
-            drop(fs::remove_dir_all(&new));
-            fs::create_dir_all(new.join("images"))?;
-            fs::create_dir_all(new.join("snapshots"))?;
-            let images: Vec<_> = IMAGES.iter().map(|name| pool.join("images").join(name)).collect();
-            let images: Vec<&Path> = images.iter().map(PathBuf::as_path).collect();
-            command::copy_into(&images, &new.join("images"))?;
-            command::copy_into(&[&pool.join("snapshots").join(snapshot.as_str())], &new.join("snapshots"))?;
-            fs::write(new.join("stamp"), stamp)?;
-            drop(fs::remove_dir_all(&self.directory));
-            fs::rename(&new, &self.directory)?;
-            leftovers::remove(&data_dir)
-        })
+    /// A template of the catalogue.
+    pub async fn of(spec: &TemplateSpec) -> Result<Self> {
+        let base = Self::base().await?;
+        if spec.name == template().name { Ok(base) } else { Self::find_or_make(spec, Some(&base)).await }
     }
 
-    /// Puts a copy of the baked template into a pool, with or without the images it was made from.
+    /// Other processes wait while one makes it. Only the suites' own template is made without a base.
+    async fn find_or_make(spec: &TemplateSpec, base: Option<&Self>) -> Result<Self> {
+        let cache = cache::directory()?.join("baked");
+        fs::create_dir_all(&cache)?;
+        let lock = cache.join(format!("{}.lock", spec.name));
+        let _lock = tokio::task::block_in_place(|| cache::lock(&lock))?;
+        if base.is_none() {
+            tokio::task::block_in_place(leftovers::sweep)?;
+        }
+        let directory = cache.join(&spec.name);
+        let stamp = stamp(spec, base)?;
+        if fs::read_to_string(directory.join("stamp")).ok().as_ref() != Some(&stamp) {
+            make(spec, base, &directory, &stamp)
+                .await
+                .with_context(|| format!("make the template {} for the suites", spec.name))?;
+        }
+        let names = census::entries(&directory.join("snapshots"))?;
+        let snapshot = names.iter().find_map(|name| SnapshotId::parse(name).ok());
+        Ok(Self { directory, snapshot: snapshot.context("no snapshot is kept")? })
+    }
+
+    /// Its snapshot.
+    pub fn snapshot(&self) -> &SnapshotId {
+        &self.snapshot
+    }
+
+    /// Puts a copy into a pool, with or without the images it was made from.
     pub fn copy_to(&self, pool: &Path, contents: Contents) -> Result<()> {
-        let mut parts = vec![self.directory.join("snapshots")];
-        if contents == Contents::Everything {
-            parts.push(self.directory.join("images"));
+        let snapshots = self.directory.join("snapshots");
+        match contents {
+            Contents::Everything => command::copy_into(&[&snapshots, &self.images()], pool),
+            Contents::Snapshot => command::copy_into(&[&snapshots], pool),
         }
-        let parts: Vec<&Path> = parts.iter().map(PathBuf::as_path).collect();
-        command::copy_into(&parts, pool)
     }
 
-    /// The image cache, as plain files.
+    /// The images it was made from, as plain files.
     pub fn images(&self) -> PathBuf {
         self.directory.join("images")
     }
 }
 
-/// How much of the base a pool gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
-    /// Images and snapshot: sandboxes can be started from their disks, templates be baked anew.
-    Everything,
-    /// The snapshot alone, for small pools.
-    Snapshot,
+async fn make(spec: &TemplateSpec, base: Option<&Baked>, directory: &Path, stamp: &str) -> Result<()> {
+    let data_dir = leftovers::make_directory("bake")?;
+    let (range, _held) = cache::address_range()?;
+    let mut config = NodeConfig::new(&data_dir);
+    config.pool_size = PoolSize::Bytes(if base.is_some() { LARGE_POOL_BYTES } else { BUILD_POOL_BYTES });
+    config.addresses = address_pool(range)?;
+    config.machines_waiting = MachinesWaiting::always(0);
+    let engine = engine::engine()?;
+    let node = Node::open(config, move |_| Ok(engine)).await?;
+    let images = data_dir.join("pool/images");
+    let boot_files = base.map_or_else(|| directory.join("images"), Baked::images);
+    tokio::task::block_in_place(|| -> Result<()> {
+        // What has not changed since the last run is not built again.
+        copy_named(&boot_files, &BOOT_FILES, &images)?;
+        copy_roots(&directory.join("images/rootfs"), spec, &images.join("rootfs"))
+    })?;
+    let snapshot = node.template(spec, &|_| {}).await?;
+    node.close().await;
+    tokio::task::block_in_place(|| {
+        let new = directory.with_extension("new");
+        drop(fs::remove_dir_all(&new));
+        fs::create_dir_all(new.join("images/rootfs"))?;
+        fs::create_dir_all(new.join("snapshots"))?;
+        if base.is_none() {
+            copy_named(&images, &BOOT_FILES, &new.join("images"))?;
+        }
+        copy_roots(&images.join("rootfs"), spec, &new.join("images/rootfs"))?;
+        let snapshots = data_dir.join("pool/snapshots");
+        command::copy_into(&[&snapshots.join(snapshot.as_str())], &new.join("snapshots"))?;
+        fs::write(new.join("stamp"), stamp)?;
+        drop(fs::remove_dir_all(directory));
+        fs::rename(&new, directory)?;
+        leftovers::remove(&data_dir)
+    })
 }
 
-fn stamp() -> Result<String> {
-    let spec = serde_json::to_string(&template())?;
+/// Copies what is there of some files and folders.
+fn copy_named(from: &Path, names: &[&str], to: &Path) -> Result<()> {
+    let found: Vec<PathBuf> = names.iter().map(|name| from.join(name)).filter(|path| path.exists()).collect();
+    copy_all(&found, to)
+}
+
+/// Copies the root file systems that were made for a template.
+fn copy_roots(from: &Path, spec: &TemplateSpec, to: &Path) -> Result<()> {
+    let wanted = serde_json::to_value(&spec.rootfs)?;
+    let is_wanted = |entry: &PathBuf| {
+        let manifest = fs::read(entry.join("manifest.json")).ok();
+        let manifest: Option<Value> = manifest.and_then(|text| serde_json::from_slice(&text).ok());
+        manifest.is_some_and(|manifest| manifest["details"]["spec"] == wanted)
+    };
+    let entries = fs::read_dir(from).into_iter().flatten().flatten().map(|entry| entry.path());
+    copy_all(&entries.filter(is_wanted).collect::<Vec<_>>(), to)
+}
+
+fn copy_all(sources: &[PathBuf], to: &Path) -> Result<()> {
+    if sources.is_empty() {
+        return Ok(());
+    }
+    fs::create_dir_all(to)?;
+    command::copy_into(&sources.iter().map(PathBuf::as_path).collect::<Vec<_>>(), to)
+}
+
+/// What a kept template depends on.
+fn stamp(spec: &TemplateSpec, base: Option<&Baked>) -> Result<String> {
     // Without its clock: where that is measured, every process finds another.
     let engine = engine::engine()?.fingerprint().kind();
-    Ok(format!("{} {engine} {spec}", image::guest_binary_digest()))
+    let kernels = match base {
+        Some(base) => census::entries(&base.images().join("kernels"))?,
+        None => BTreeSet::new(),
+    };
+    ensure!(base.is_none() || !kernels.is_empty(), "no kernel is kept");
+    Ok(format!("{} {engine} {kernels:?} {}", image::guest_binary_digest(), serde_json::to_string(spec)?))
 }

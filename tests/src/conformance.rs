@@ -50,7 +50,7 @@ pub use trouble::{
 };
 pub use volumes::{a_booted_machine_has_its_volumes, a_restored_machine_has_its_volumes};
 
-use crate::base::{Base, template};
+use crate::baked::{Baked, template};
 use crate::lab::BUILD_POOL_BYTES;
 use crate::{engine, leftovers, wait};
 
@@ -110,7 +110,7 @@ impl Drop for EndOnDrop {
 impl Fixture {
     /// For the engine of this host.
     pub async fn open() -> Result<Self> {
-        let base = Base::ensure().await?;
+        let base = Baked::base().await?;
         let data_dir = leftovers::make_directory("conformance")?;
         let lock = DataDir::lock(&data_dir)?;
         let pool = Pool::open(&lock, &PoolConfig { size: PoolSize::Bytes(BUILD_POOL_BYTES) })?;

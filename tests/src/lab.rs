@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use domain::{SandboxId, SnapshotId};
+use image::template::TemplateSpec;
 use machine::Engine;
 use network::AddressPool;
 use node::{CreateFrom, CreateRequest, MachinesWaiting, NameServers, Node, NodeConfig, Purpose};
@@ -16,13 +17,15 @@ use storage::{DataDir, Pool, PoolConfig, PoolSize};
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
-use crate::base::{Base, Contents, template};
-use crate::census::{self, Census};
+use crate::baked::{Baked, Contents, template};
+use crate::census::Census;
 use crate::guest::Guest;
 use crate::{cache, engine, leftovers, program, wait};
 
 /// Sparse: a pool takes what is in it.
 pub(crate) const BUILD_POOL_BYTES: u64 = 8 << 30;
+/// The same with large templates in it.
+pub(crate) const LARGE_POOL_BYTES: u64 = 40 << 30;
 /// What guests with an open network are told to ask for names. An address for examples: nobody has it.
 pub const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 53);
 /// Tests of one process at a time. Guests are emulated, cores are few.
@@ -103,8 +106,10 @@ pub struct LabSettings {
     pub name: &'static str,
     /// Size of its pool.
     pub pool_bytes: u64,
-    /// What its pool begins with.
+    /// What its pool begins with, of each template.
     pub contents: Contents,
+    /// Templates of the catalogue that are baked besides the suites' own. Their snapshots are found by [`Lab::snapshot_of`].
+    pub templates: Vec<TemplateSpec>,
     /// Machine processes and networks kept ready. None by default, so that what is left over can be counted.
     pub kept_ready: usize,
     /// Machine processes kept ready when more are asked for at once.
@@ -114,12 +119,18 @@ pub struct LabSettings {
 }
 
 impl LabSettings {
+    /// With more templates than the suites' own, and room for them.
+    pub fn with_templates(name: &'static str, templates: &[TemplateSpec]) -> Self {
+        Self { pool_bytes: LARGE_POOL_BYTES, templates: templates.to_vec(), ..Self::new(name) }
+    }
+
     /// The usual ones.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
             pool_bytes: BUILD_POOL_BYTES,
             contents: Contents::Everything,
+            templates: Vec::new(),
             kept_ready: 0,
             kept_ready_max: 0,
             guest_patience: Duration::from_secs(30),
@@ -152,7 +163,10 @@ impl Lab {
 
     /// Makes a data directory with the suites' template in it.
     pub async fn prepare(settings: LabSettings) -> Result<ClosedLab> {
-        let base = Base::ensure().await?;
+        let mut baked = vec![Baked::base().await?];
+        for spec in &settings.templates {
+            baked.push(Baked::of(spec).await?);
+        }
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let data_dir = leftovers::make_directory(&format!("{}{number}", settings.name))?;
         let (number, range) = cache::address_range()?;
@@ -165,13 +179,11 @@ impl Lab {
         config.guest_patience = wait::scaled(settings.guest_patience);
         // Nobody is there.
         config.name_servers = NameServers::These(vec![NAME_SERVER]);
-        let template = tokio::task::block_in_place(|| {
+        let template = baked[0].snapshot().clone();
+        tokio::task::block_in_place(|| -> Result<()> {
             let lock = DataDir::lock(&data_dir)?;
             let pool = Pool::open(&lock, &PoolConfig { size: config.pool_size })?;
-            base.copy_to(pool.path(), settings.contents)?;
-            let names = census::entries(&pool.path().join("snapshots"))?;
-            let id = names.iter().find_map(|name| SnapshotId::parse(name).ok());
-            id.context("the base holds no snapshot")
+            baked.iter().try_for_each(|baked| baked.copy_to(pool.path(), settings.contents))
         })?;
         Ok(ClosedLab { data_dir, config, template, range })
     }
@@ -209,6 +221,11 @@ impl Lab {
     /// The template's snapshot.
     pub fn template(&self) -> &SnapshotId {
         &self.template
+    }
+
+    /// The snapshot of a template of the catalogue.
+    pub async fn snapshot_of(&self, spec: &TemplateSpec) -> Result<SnapshotId> {
+        Ok(self.node.template(spec, &|_| {}).await?)
     }
 
     /// A new sandbox of the template.
@@ -331,5 +348,5 @@ impl ClosedLab {
 
 /// Bakes the template in a lab whose engine has changed.
 pub async fn bake_anew(lab: &Lab) -> Result<SnapshotId> {
-    Ok(lab.node.template(&template(), &|_| {}).await?)
+    lab.snapshot_of(&template()).await
 }

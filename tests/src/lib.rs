@@ -1,11 +1,11 @@
 //! What the suites in `tests/tests` share: nodes over data directories of their own, guests to talk to, counts of what is left.
 //!
-//! Everything is real: virtual machines, namespaces, file systems. Building an image takes a minute, so one is kept between runs
-//! ([`base`]); every test process gets a data directory with a copy of it ([`lab`]). A process that ends in whatever way is
+//! Everything is real: virtual machines, namespaces, file systems. Baking a template takes a minute, so each is made once and kept
+//! between runs ([`baked`]); every lab is a data directory with a copy of those it names ([`lab`]). A process that ends in whatever way is
 //! cleaned up after by a janitor that outlives it ([`leftovers`]).
 
 pub mod api;
-pub mod base;
+pub mod baked;
 pub mod cache;
 pub mod census;
 pub mod collector;
@@ -17,7 +17,6 @@ pub mod frail_store;
 pub mod guest;
 pub mod harm;
 pub mod huge_pages;
-pub mod kept_images;
 pub mod lab;
 pub mod leftovers;
 pub mod node_process;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use domain::EngineFingerprint;
 use node::{BakeProgress, BakeStage, CreateFrom, CreateRequest, NodeError};
-use tests::base::template;
+use tests::baked::template;
 use tests::engine::{Upgraded, engine};
 use tests::{Guest, Lab, LabSettings, census, in_lab, run, wait};
 

@@ -31,7 +31,7 @@ fn a_restarted_server_finds_its_templates_without_asking_for_packages() -> Resul
 
         // Whoever asks for it gets another look.
         api.node().look_anew().await?;
-        api.node().template(&tests::base::template(), &|_| {}).await?;
+        api.node().template(&tests::baked::template(), &|_| {}).await?;
         ensure!(Tool::started() > before, "nobody was asked");
         api.finish().await
     })

@@ -14,7 +14,7 @@ use tests::census::Census;
 use tests::lab::ClosedLab;
 use tests::packed::{self, Folder};
 use tests::published::{self, output};
-use tests::{Lab, LabSettings, kept_images, wait};
+use tests::{Lab, LabSettings, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
@@ -32,10 +32,7 @@ fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
 
 /// A data directory in which these templates are baked.
 async fn prepare(name: &'static str, templates: &[TemplateSpec]) -> Result<ClosedLab> {
-    let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new(name) };
-    let lab = Lab::open(settings).await?;
-    kept_images::bake(&lab, templates).await?;
-    Ok(lab.close().await)
+    Lab::prepare(LabSettings::with_templates(name, templates)).await
 }
 
 /// A client that is told where the server is and which key to use, in each way that clients read it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use domain::lifecycle::Phase;
 use node::{CreateFrom, CreateRequest, NodeError};
-use tests::base::Contents;
+use tests::baked::Contents;
 use tests::engine::{Upgraded, engine};
 use tests::harm::{Harm, harm};
 use tests::{Guest, Lab, LabSettings, census, lab, run};

@@ -9,7 +9,7 @@ use image::template::TemplateSpec;
 use tests::api::serve_process::ServeProcess;
 use tests::api::{self, KEY, TEMPLATE};
 use tests::published::output;
-use tests::{Lab, LabSettings, kept_images, run_for};
+use tests::{Lab, LabSettings, run_for};
 use tokio::process::Command;
 
 #[path = "examples/python.rs"]
@@ -40,9 +40,7 @@ fn with_server(
     test: impl AsyncFnOnce(&Stage) -> Result<()>,
 ) -> Result<()> {
     run_for(PATIENCE, async || {
-        let lab = Lab::open(LabSettings { pool_bytes: 24 << 30, ..LabSettings::new(name) }).await?;
-        kept_images::bake(&lab, templates).await?;
-        let mut lab = lab.close().await;
+        let mut lab = Lab::prepare(LabSettings::with_templates(name, templates)).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let scratch = lab.data_dir().join("examples");
         std::fs::create_dir(&scratch)?;

@@ -12,7 +12,7 @@ use interpreter::{
     Cell, Context, ContextHandle, ContextSpec, ContextState, Ending, Language, LanguageServer, OnceError,
     OnceLanguage, RunError, RunEvent, RunResult, StartError, run_once, start_server,
 };
-use tests::{Lab, LabSettings, in_lab, kept_images};
+use tests::{Lab, LabSettings, in_lab};
 
 /// More than any cell here needs, and less than a test may take: guests are emulated.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -270,12 +270,10 @@ fn with_time_to_build(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     })
 }
 
-/// A lab whose node knows the template for code contexts. Its root file system is kept between runs: it takes minutes to make.
+/// A lab whose node knows the template for code contexts, which is kept between runs: it takes minutes to make.
 async fn interpreter_lab() -> Result<(Lab, SnapshotId)> {
-    let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("interpreter") };
-    let lab = Lab::open(settings).await?;
-    let baked = kept_images::bake(&lab, &[code_interpreter()]).await?;
-    let snapshot = baked.first().context("nothing was baked")?.clone();
+    let lab = Lab::open(LabSettings::with_templates("interpreter", &[code_interpreter()])).await?;
+    let snapshot = lab.snapshot_of(&code_interpreter()).await?;
     Ok((lab, snapshot))
 }
 

@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::KernelSource;
 use serde_json::Value;
-use tests::base::{Base, template};
+use tests::baked::{Baked, template};
 use tests::packed::Folder;
 use tests::{Lab, LabSettings, program, run_for};
 
@@ -23,7 +23,7 @@ const OPERATOR: &[u8] = b"the-operator@hosts.example.org";
 
 /// Debian's kernel, uncompressed, and its modules.
 async fn debian() -> Result<(PathBuf, PathBuf)> {
-    let kernels = Base::ensure().await?.images().join("kernels");
+    let kernels = Baked::base().await?.images().join("kernels");
     let mut found = std::fs::read_dir(&kernels)?.filter_map(|entry| Some(entry.ok()?.path()));
     let kernel = found.next().with_context(|| format!("no kernel in {}", kernels.display()))?;
     Ok((kernel.join("vmlinux"), kernel.join("modules")))

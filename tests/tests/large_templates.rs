@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use image::template;
-use tests::{Guest, Lab, LabSettings, kept_images, program, published, run_for};
+use tests::{Guest, Lab, LabSettings, program, published, run_for};
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
@@ -38,11 +38,11 @@ fn try_out(name: &'static str, test: impl AsyncFnOnce(&Guest) -> Result<()>) -> 
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let trial = async {
-        let settings = LabSettings { pool_bytes: 40 << 30, ..LabSettings::new("catalogue") };
-        let lab = Lab::open(settings).await?;
         let spec = template::find(name).context("no such template")?;
         let began = Instant::now();
-        let snapshot = kept_images::bake(&lab, &[spec]).await?.pop().context("nothing was baked")?;
+        let settings = LabSettings::with_templates("catalogue", std::slice::from_ref(&spec));
+        let lab = Lab::open(settings).await?;
+        let snapshot = lab.snapshot_of(&spec).await?;
         let baked = began.elapsed();
         let began = Instant::now();
         let guest = lab.create_from(&snapshot).await?;
@@ -212,11 +212,8 @@ fn managed_agents_work_in_sandboxes_that_sleep() -> Result<()> {
     }
     run_for(PATIENCE, async || {
         let _turn = TURN.lock().await;
-        let settings = LabSettings { pool_bytes: 40 << 30, ..LabSettings::new("managed-agents") };
-        let lab = Lab::open(settings).await?;
         let spec = template::find("claude-agent").context("no such template")?;
-        kept_images::bake(&lab, &[spec]).await?;
-        let mut lab = lab.close().await;
+        let mut lab = Lab::prepare(LabSettings::with_templates("managed-agents", &[spec])).await?;
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/python/src").canonicalize()?;
         let ours = published::python("requirements-sdk.txt").await?.join("python");
         let theirs = published::python("requirements.txt").await?.join("python");

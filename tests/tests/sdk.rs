@@ -9,7 +9,7 @@ use tests::api::KEY;
 use tests::api::serve_process::ServeProcess;
 use tests::published::{self, output};
 use tests::tls_front::TlsFront;
-use tests::{Lab, LabSettings, kept_images, run_for};
+use tests::{Lab, LabSettings, run_for};
 use tokio::process::Command;
 
 /// The first run makes an image of more than a gigabyte.
@@ -30,9 +30,7 @@ struct Suite {
 /// Runs a client's tests with a server of their own.
 fn with_server(name: &'static str, suite: impl AsyncFnOnce() -> Result<Suite>) -> Result<()> {
     run_for(PATIENCE, async || {
-        let lab = Lab::open(LabSettings { pool_bytes: 24 << 30, ..LabSettings::new(name) }).await?;
-        kept_images::bake(&lab, &[base()]).await?;
-        let mut lab = lab.close().await;
+        let mut lab = Lab::prepare(LabSettings::with_templates(name, &[base()])).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let Suite { mut all, mut through_tls } = suite().await?;
         let front = TlsFront::start(name, server.address())?;

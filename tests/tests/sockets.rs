@@ -8,7 +8,7 @@ use hyper::Method;
 use image::template::code_interpreter;
 use serde_json::{Value, json};
 use tests::api::client::Client;
-use tests::{Api, ApiSettings, Lab, LabSettings, in_api, kept_images, run, wait};
+use tests::{Api, ApiSettings, LabSettings, in_api, run, wait};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -650,12 +650,8 @@ impl Editor {
 fn language_servers_find_mistakes_and_complete() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let test = async {
-        let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("editors") };
-        let lab = Lab::open(settings.clone()).await?;
-        kept_images::bake(&lab, &[code_interpreter()]).await?;
-        let api =
-            Api::start_in(lab.close().await, ApiSettings { lab: settings, ..ApiSettings::new("editors") })
-                .await?;
+        let lab = LabSettings::with_templates("editors", &[code_interpreter()]);
+        let api = Api::start_with(ApiSettings { lab, ..ApiSettings::new("editors") }).await?;
         let id = api.create_with(json!({ "template": "code-interpreter" })).await?;
         let mut python = Editor::open(&api, &id, "python").await?;
         python.edit("a.py", "python", "import os\nprint(nobody)\nos.pa", "nobody", "path").await?;

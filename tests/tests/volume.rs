@@ -7,7 +7,7 @@ use domain::VolumeId;
 use domain::lifecycle::Phase;
 use network::Policy;
 use node::{AttachMode, CreateFrom, CreateRequest, NodeError, VolumeAttachment};
-use tests::base::Contents;
+use tests::baked::Contents;
 use tests::{Guest, Lab, LabSettings, in_lab, run, wait};
 
 /// A volume of a test; ids are the test's to choose.

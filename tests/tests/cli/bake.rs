@@ -10,8 +10,8 @@ use image::template;
 use serde_json::Value;
 use storage::{DataDir, Pool, PoolConfig, PoolSize};
 use tests::api::serve_process::ServeProcess;
-use tests::base::Base;
-use tests::{Lab, LabSettings, cache, command, kept_images, leftovers, run_for, wait};
+use tests::baked::Baked;
+use tests::{Lab, LabSettings, cache, command, leftovers, run_for, wait};
 
 use crate::program::{Cli, Went};
 
@@ -33,14 +33,13 @@ async fn bake(cli: &Cli, words: &[&str], data_dir: &Path, addresses: &str) -> Re
 
 /// A data directory in which nothing was baked; root file systems that an earlier run made are not made again.
 async fn fresh() -> Result<std::path::PathBuf> {
-    let base = Base::ensure().await?;
+    let kept = [Baked::base().await?, Baked::of(&template::base()).await?];
     let data_dir = leftovers::make_directory("fresh")?;
     drop(fs::copy(cache::directory()?.join("host-probe.json"), data_dir.join("host-probe.json")));
     tokio::task::block_in_place(|| {
         let lock = DataDir::lock(&data_dir)?;
         let pool = Pool::open(&lock, &PoolConfig { size: PoolSize::Bytes(POOL_BYTES) })?;
-        command::copy_into(&[&base.images()], pool.path())?;
-        kept_images::provide(&pool.path().join("images/rootfs"), &[template::base()])
+        kept.iter().try_for_each(|kept| command::copy_into(&[&kept.images()], pool.path()))
     })?;
     Ok(data_dir)
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use image::template::base;
 use serde_json::{Map, Value};
 use tests::api::serve_process::ServeProcess;
-use tests::{Lab, LabSettings, kept_images, run_for};
+use tests::{Lab, LabSettings, run_for};
 
 use crate::program::{Cli, Went};
 
@@ -42,10 +42,7 @@ pub(crate) struct Runner {
 #[test]
 fn commands_behave_as_all_clients_do() -> Result<()> {
     run_for(BUILD_PATIENCE, async || {
-        let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("cli-table") };
-        let lab = Lab::open(settings).await?;
-        kept_images::bake(&lab, &[base()]).await?;
-        let mut lab = lab.close().await;
+        let mut lab = Lab::prepare(LabSettings::with_templates("cli-table", &[base()])).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/behaviour/cases.json");
         let table: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;

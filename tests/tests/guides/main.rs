@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use image::template::{TemplateSpec, base, code_interpreter};
 use tests::api::KEY;
 use tests::api::serve_process::ServeProcess;
-use tests::{Lab, LabSettings, kept_images, run_for};
+use tests::{Lab, LabSettings, run_for};
 
 use crate::clients::{Clients, tree};
 use crate::document::{Kind, blocks, fits, program};
@@ -139,10 +139,7 @@ fn follow(name: &'static str, templates: &[TemplateSpec]) -> Result<()> {
             return Ok(());
         }
         let clients = Clients::get().await?;
-        let settings = LabSettings { pool_bytes: 24 << 30, ..LabSettings::new("guides") };
-        let lab = Lab::open(settings).await?;
-        kept_images::bake(&lab, templates).await?;
-        let mut lab = lab.close().await;
+        let mut lab = Lab::prepare(LabSettings::with_templates("guides", templates)).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let directory = lab.data_dir().join("reader");
         std::fs::create_dir(&directory)?;
