@@ -105,13 +105,17 @@ impl GuestMemory {
                     (true, _) | (false, Pages::Zeros) => Ok(()),
                     (false, _) => self.scan_by_pagemap(part, pages, &mut ranges),
                 });
-            scanned.map_err(|source| ScanError::Scan { pid: self.pid(), source })?;
+            scanned.map_err(|source| {
+                // Some kernels refuse to scan a process that has ended; that it ended is the reason to give.
+                if self.is_alive() { ScanError::Scan { pid: self.pid(), source } } else { self.gone() }
+            })?;
         }
-        // An ended process has no pages at all, which looks like "nothing changed". Alive now means alive then.
-        if !self.is_alive() {
-            return Err(ScanError::Gone { pid: self.pid() });
-        }
-        Ok(ranges)
+        // On other kernels an ended process has no pages at all, which looks like "nothing changed". Alive now means alive then.
+        if self.is_alive() { Ok(ranges) } else { Err(self.gone()) }
+    }
+
+    fn gone(&self) -> ScanError {
+        ScanError::Gone { pid: self.pid() }
     }
 
     /// Adds what a part holds, or returns `false` where the kernel does not know the call.
