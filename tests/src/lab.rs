@@ -66,6 +66,15 @@ pub fn run_for(patience: Duration, test: impl AsyncFnOnce() -> Result<()>) -> Re
     runtime().block_on(in_turn_for(patience, test()))
 }
 
+/// Runs a test with no other at its side: it counts what happens in this whole process.
+pub fn run_alone(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    let every_turn = u32::try_from(TESTS_AT_ONCE)?;
+    runtime().block_on(async {
+        let _turns = TURNS.acquire_many(every_turn).await?;
+        with_deadline(TEST_PATIENCE, test()).await
+    })
+}
+
 /// Waits for a turn, then for the test, with a deadline.
 pub(crate) async fn in_turn(test: impl Future<Output = Result<()>>) -> Result<()> {
     in_turn_for(TEST_PATIENCE, test).await
@@ -73,6 +82,10 @@ pub(crate) async fn in_turn(test: impl Future<Output = Result<()>>) -> Result<()
 
 async fn in_turn_for(patience: Duration, test: impl Future<Output = Result<()>>) -> Result<()> {
     let _turn = TURNS.acquire().await?;
+    with_deadline(patience, test).await
+}
+
+async fn with_deadline(patience: Duration, test: impl Future<Output = Result<()>>) -> Result<()> {
     let mut test = std::pin::pin!(test);
     let (mut left, mut built_for) = (wait::scaled(patience), program::built_for());
     loop {

@@ -30,4 +30,4 @@ pub mod wait;
 
 pub use api::{Api, ApiSettings, in_api};
 pub use guest::Guest;
-pub use lab::{Lab, LabSettings, NAME_SERVER, in_lab, run, run_for};
+pub use lab::{Lab, LabSettings, NAME_SERVER, in_lab, run, run_alone, run_for};

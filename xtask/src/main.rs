@@ -1,9 +1,11 @@
-//! Checks that keep the tree as it is meant to be. Run as `cargo xtask <check>`; each exits 1 when something is wrong.
+//! Checks that keep the tree as it is meant to be, and its tests. Run as `cargo xtask <check>`; each exits 1 when something is
+//! wrong.
 //!
-//! Reads the tree and what cargo says about it; changes nothing.
+//! Reads the tree and what cargo says about it; writes only to the build directory.
 
 mod licences;
 mod source;
+mod suites;
 mod tidy;
 mod tree;
 
@@ -19,11 +21,16 @@ const USAGE: &str = "usage: cargo xtask <check>
 checks:
   tidy       direction of dependencies, sizes and openings of files, unfinished work, where unsafe code may be,
              one version for everything that is released
-  licences   licences, bans and sources of every dependency, by the lists in deny.toml";
+  licences   licences, bans and sources of every dependency, by the lists in deny.toml
+  test       builds and runs the everyday tests; --all everything; --since COMMIT what changes since then touch as
+             well, as far as time allows, --spent SECONDS of it being gone
+  budget     what the tests of the last run took, and whether the everyday ones fit";
 
 /// What a check found.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
+    /// What was found out, in the order to be read.
+    lines: Vec<String>,
     /// Lines that make the check fail.
     errors: Vec<String>,
     /// Lines that only ask for attention.
@@ -38,6 +45,10 @@ fn main() -> ExitCode {
     let checked = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy::check(root),
         ["licences"] => licences::check(root),
+        ["test", ..] => {
+            suites::Options::parse(&arguments[1..]).and_then(|options| suites::test(root, &options))
+        }
+        ["budget"] => suites::budget(root),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -56,6 +67,9 @@ fn main() -> ExitCode {
 /// Writes the findings; whether all is well.
 fn report(check: &str, findings: &Findings) -> io::Result<bool> {
     let mut out = io::stdout().lock();
+    for line in &findings.lines {
+        writeln!(out, "{line}")?;
+    }
     for line in &findings.warnings {
         writeln!(out, "warning: {line}")?;
     }

@@ -12,7 +12,7 @@ mod life;
 mod rest;
 mod walls;
 
-use std::{future::Future, panic, pin::Pin, process::ExitCode};
+use std::{future::Future, panic, pin::Pin, process::ExitCode, time::Instant};
 
 type Case = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
 
@@ -82,6 +82,7 @@ fn main() -> ExitCode {
 
 /// Runs one case on a runtime of its own and makes sure that it left nothing behind.
 fn passes(name: &str, case: fn() -> Pin<Box<dyn Future<Output = ()>>>) -> bool {
+    let began = Instant::now();
     let result = panic::catch_unwind(|| {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -89,7 +90,8 @@ fn passes(name: &str, case: fn() -> Pin<Box<dyn Future<Output = ()>>>) -> bool {
         drop(runtime);
         host::assert_clean();
     });
-    println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });
+    let outcome = if result.is_ok() { "ok" } else { "FAILED" };
+    println!("test {name} ... {outcome} <{:.3}s>", began.elapsed().as_secs_f64());
     host::sweep();
     result.is_ok()
 }

@@ -1,0 +1,33 @@
+//! Templates that come with PandaStack are found again after a restart, without a look at the package sources.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use image::Tool;
+use tests::{Api, run_alone, wait};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_restarted_server_finds_its_templates_without_asking_for_packages() -> Result<()> {
+    run_alone(async || {
+        let api = Api::start("remember").await?;
+        let before = Tool::started();
+        let api = api.restart().await?;
+        wait::until_async("a sandbox can be made", PATIENCE, async || {
+            let id = api.create().await?;
+            ensure!(api.shell(&id, "echo here").await? == "here");
+            api.remove(&id).await?;
+            Ok(true)
+        })
+        .await?;
+        let programs = Tool::started() - before;
+        ensure!(programs == 0, "{programs} programs were started");
+
+        // Whoever asks for it gets another look.
+        api.node().look_anew().await?;
+        api.node().template(&tests::baked::template(), &|_| {}).await?;
+        ensure!(Tool::started() > before, "nobody was asked");
+        api.finish().await
+    })
+}
