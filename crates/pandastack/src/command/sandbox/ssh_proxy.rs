@@ -34,7 +34,9 @@ if ! grep -qsxF -- "$1" "$keys"; then
   [ ! -s "$keys" ] || [ -z "$(tail -c 1 "$keys")" ] || echo >> "$keys"
   printf '%s\n' "$1" >> "$keys" || exit
 fi
-key=/etc/ssh/pandastack_host_ed25519_key
+# The sandbox's identity brings a key, which a fork has another of; the server reads it anew for each connection.
+key=/etc/ssh/ssh_host_ed25519_key
+[ -s $key ] || key=/etc/ssh/pandastack_host_ed25519_key
 if ! listens; then
   mkdir -p /run/sshd /etc/ssh && chmod 755 /run/sshd || exit
   if [ ! -s $key ]; then
