@@ -34,10 +34,10 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "curl -fsSL", "installs a release on the host; tests/release does that from a directory"),
     (
         "README.md",
-        "scripts/release",
+        "sudo scripts/setup",
         "builds and installs on the host; tests/release does that into a directory",
     ),
-    ("README.md", "pip install", "installs the tree's client; tests/release does that"),
+    ("README.md", "python3 -m venv", "installs the tree's client; tests/release does that"),
     (
         "docs/install.md",
         "curl -fsSL",
@@ -45,7 +45,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     ("docs/install.md", "sudo sh install", "the same, and removes it"),
     ("docs/install.md", "pip install", "installs the clients; tests/release does that"),
-    ("docs/install.md", "scripts/setup", "changes the host"),
+    ("docs/install.md", "sudo scripts/setup", "changes the host"),
     ("docs/install.md", "pandastack --version", "tries the host, which the server of the test uses"),
     (
         "docs/guides/local.md",
@@ -95,14 +95,18 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/operate/upgrade.md", "sudo apt-mark hold", "changes the host"),
     ("docs/operate/upgrade.md", "error: open the database", "needs a database of a newer version"),
     ("docs/operate/upgrade.md", "sudo ./pandastack-new serve", "starts a second server"),
-    ("docs/quickstart.md", "scripts/release", "builds and installs on the host; tests/release does that"),
+    (
+        "docs/quickstart.md",
+        "sudo scripts/setup",
+        "changes the host; tests/release builds and installs into a directory",
+    ),
     (
         "docs/quickstart.md",
         "export PANDASTACK_API=",
         "the server of the test is elsewhere and has another key",
     ),
     ("docs/quickstart.md", "sudo pandastack serve --uplink", "opens a network of the host"),
-    ("docs/quickstart.md", "pip install", "installs the tree's client; tests/release does that"),
+    ("docs/quickstart.md", "python3 -m venv", "installs the tree's client; tests/release does that"),
     ("docs/quickstart.md", "npm install", "installs the tree's client; tests/release does that"),
     ("docs/cli.md", "pandastack auth login", "asks for a key on a terminal"),
     ("docs/cli.md", "{", "a file, not a program"),
