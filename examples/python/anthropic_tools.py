@@ -3,7 +3,8 @@
 The model asks for tools, they run in a virtual machine of its own, what came of it is sent back, until the model is done.
 Whatever it does there, your machine is not touched; at the end the sandbox is deleted.
 
-    pip install pandastack anthropic
+    # Here, in a virtual environment; until 0.11.0 is published, a plain `pip install pandastack` is an older client.
+    pip install ../../sdk/python anthropic
     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_… ANTHROPIC_API_KEY=…
     python anthropic_tools.py "How many primes are there below 5000?"
 """

@@ -3,7 +3,8 @@
 What was prepared is only in the memory of a running interpreter; a fork has it too. Each branch is a machine of its own: what
 one does, even when it fails or never ends, the others do not see. The best is kept, the others are deleted.
 
-    pip install pandastack
+    # Here, in a virtual environment; until 0.11.0 is published, a plain `pip install pandastack` is an older client.
+    pip install ../../sdk/python
     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_…
     python best_of_n.py
 """

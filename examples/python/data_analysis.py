@@ -3,7 +3,8 @@
 pandas and matplotlib run in the template `code-interpreter`. What a cell shows comes back in the forms that
 notebooks understand, so a table is there as text and as HTML, a plot as a PNG.
 
-    pip install pandastack
+    # Here, in a virtual environment; until 0.11.0 is published, a plain `pip install pandastack` is an older client.
+    pip install ../../sdk/python
     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_…
     python data_analysis.py [SALES.csv] [OUTPUT_DIRECTORY]
 """

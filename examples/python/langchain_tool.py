@@ -3,7 +3,8 @@
 `sandbox_tools(sandbox)` gives tools that any LangChain model or agent takes. The loop below is the plain one; LangChain's
 own agents do the same with `tools=sandbox_tools(sandbox)`.
 
-    pip install pandastack langchain-anthropic
+    # Here, in a virtual environment; until 0.11.0 is published, a plain `pip install pandastack` is an older client.
+    pip install ../../sdk/python langchain-anthropic
     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_… ANTHROPIC_API_KEY=…
     python langchain_tool.py "How many primes are there below 5000?"
 """

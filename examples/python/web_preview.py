@@ -3,7 +3,8 @@
 The app is written into the sandbox and started in the background; a link leads to its port, without a key. When the
 sandbox sleeps, opening the link wakes it, and the app goes on where it was.
 
-    pip install pandastack
+    # Here, in a virtual environment; until 0.11.0 is published, a plain `pip install pandastack` is an older client.
+    pip install ../../sdk/python
     export PANDASTACK_API=http://127.0.0.1:8080 PANDASTACK_API_KEY=pds_…
     python web_preview.py
 """

@@ -21,9 +21,11 @@ HEAD = """# Python reference
 
 <!-- Made from sdk/python/src by sdk/python/scripts/reference.py. Do not edit. -->
 
-`pip install pandastack`; [its README](../../sdk/python/README.md) is the introduction. Everything is importable from `pandastack`. Each class
-whose name begins with `Async` has the methods of the class without it; those that talk to the server are awaited, iterators are
-read with `async for`.
+`pip install ./sdk/python` in a clone of the repository; [its README](../../sdk/python/README.md) is the introduction. What
+PyPI calls `pandastack` is an older client with another interface until this version is published.
+
+Everything is importable from `pandastack`. Each class whose name begins with `Async` has the methods of the class without it;
+those that talk to the server are awaited, iterators are read with `async for`.
 """
 
 

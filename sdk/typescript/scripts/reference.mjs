@@ -12,8 +12,10 @@ const HEAD = `# TypeScript reference
 
 <!-- Made from sdk/typescript/src by sdk/typescript/scripts/reference.mjs. Do not edit. -->
 
-\`npm install @pandastack/sdk\`; [its README](../../sdk/typescript/README.md) is the introduction. Everything is importable from
-\`@pandastack/sdk\`. Members that only repeat another under a deprecated name are left out.
+\`npm install ./sdk/typescript\` in a clone of the repository; [its README](../../sdk/typescript/README.md) is the introduction.
+What npm calls \`@pandastack/sdk\` is an older client with another interface until this version is published.
+
+Everything is importable from \`@pandastack/sdk\`. Members that only repeat another under a deprecated name are left out.
 `;
 
 /** Declarations of all files by name. */
