@@ -134,6 +134,12 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/guides/mcp.md", "{", "a file, not a program"),
     ("docs/guides/networking.md", "pandastack serve", "opens a network of the host"),
     ("docs/guides/networking.md", "id=$(pandastack sandbox create --network all", "needs an uplink"),
+    (
+        "docs/guides/ports-and-ssh.md",
+        "pandastack sandbox ssh-config",
+        "needs ssh here and a template with an SSH server",
+    ),
+    ("docs/guides/ports-and-ssh.md", "code --remote", "starts another program"),
     ("docs/guides/previews.md", "pandastack serve", "needs a domain"),
 ];
 
@@ -221,6 +227,7 @@ documents! {
     mcp: "docs/guides/mcp.md", [];
     local: "docs/guides/local.md", [];
     networking: "docs/guides/networking.md", [];
+    ports_and_ssh: "docs/guides/ports-and-ssh.md", [];
     previews: "docs/guides/previews.md", [base()];
     snapshots_and_forks: "docs/guides/snapshots-and-forks.md", [];
     templates: "docs/guides/templates.md", [];
