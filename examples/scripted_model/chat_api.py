@@ -78,7 +78,7 @@ def error(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
 
 
-#: Nobody counts here.
+#: Not counted here.
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
 

@@ -92,7 +92,7 @@ def in_pieces(text: str, size: int = 12) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-#: Nobody counts here.
+#: Not counted here.
 _INPUT_TOKENS, _OUTPUT_TOKENS = 100, 20
 
 
