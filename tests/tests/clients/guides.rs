@@ -9,6 +9,7 @@ mod document;
 mod follower;
 mod http;
 mod language;
+mod links;
 mod reference;
 
 use std::collections::BTreeSet;
