@@ -15,7 +15,7 @@ const EVERYWHERE: [&str; 4] = ["--output", "--help", "--version", "--context"];
 /// The whole page.
 pub(crate) async fn reference(program: &Path) -> Result<String> {
     let mut page = String::from(
-        "# Command line reference\n\n<!-- Made from `pandastack --help` by tests/tests/clients/published/guides. Do not edit. -->\n\n\
+        "# Command line reference\n\n<!-- Made from `pandastack --help` by tests/tests/clients/guides. Do not edit. -->\n\n\
          [The command line](../cli.md) explains how it behaves. Every command takes `--output table|json`, `--api`, `--context`, `--help` and\n\
          `--version`.\n",
     );

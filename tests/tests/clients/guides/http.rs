@@ -25,7 +25,7 @@ pub(crate) fn reference(document: &Value) -> Result<String> {
         }
     }
     let mut page = String::from(
-        "# HTTP reference\n\n<!-- Made from docs/openapi.json by tests/tests/clients/published/guides. Do not edit. -->\n\n\
+        "# HTTP reference\n\n<!-- Made from docs/openapi.json by tests/tests/clients/guides. Do not edit. -->\n\n\
          Every server describes itself at `/openapi.json`, and for people at `/docs`. A key goes into `Authorization: Bearer pds_…`.\n\
          Bodies are JSON unless it says otherwise.\n\n## Failures\n\nAny operation may answer with these, and an \
          [ErrorBody](#errorbody).\n\n| Status | |\n|---|---|\n",

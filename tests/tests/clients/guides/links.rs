@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::clients::tree;
+use crate::guides::clients::tree;
 
 /// Documents outside of the folders.
 const DOCUMENTS: [&str; 3] = ["README.md", "CONTRIBUTING.md", "SECURITY.md"];
