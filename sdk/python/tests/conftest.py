@@ -8,7 +8,7 @@ import json
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, List, Optional
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -48,7 +48,7 @@ class Answer:
 class Server:
     """Gives its answers one after the other, the last again and again; or asks `answer_with`."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.answers: list[Answer] = []
         self.requests: list[Request] = []
         self.answer_with: Optional[Callable[[Request], Answer]] = None
@@ -70,11 +70,12 @@ class Server:
             def handle_error(self, *arguments: object) -> None:
                 """A client that hangs up is what some tests are about."""
 
-        self._http = Quiet(("127.0.0.1", 0), Handler)
+        self._http = Quiet(("127.0.0.1", port), Handler)
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self.port = int(self._http.server_address[1])
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(handler.path)
@@ -168,10 +169,21 @@ def driver(request: pytest.FixtureRequest, server: Server) -> Driver:
     return Driver(request.param, server)
 
 
+class Waits(List[float]):
+    """Times that were waited; `then` is called after each."""
+
+    then: Optional[Callable[[], None]] = None
+
+    def append(self, seconds: float) -> None:
+        super().append(seconds)
+        if self.then is not None:
+            self.then()
+
+
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     """The time between attempts, written down instead of spent; the clock goes on by it."""
-    spent: list[float] = []
+    spent = Waits()
     begun = __import__("time").monotonic
 
     async def sleep(seconds: float) -> None:

@@ -212,7 +212,8 @@ class Runner:
         return result or await settle(on.lifecycle()), None
 
     async def do_state(self, on: Any, with_: dict[str, Any]) -> Any:
-        await settle(getattr(on, with_["to"])())
+        # Only waking has an option: `cold`.
+        await settle(getattr(on, with_.pop("to"))(**with_))
         return None, None
 
     async def do_exec(self, on: Any, with_: dict[str, Any]) -> Any:

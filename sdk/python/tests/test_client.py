@@ -80,6 +80,45 @@ def test_errors(driver: Driver, status: int, kind: type[PandastackError]) -> Non
     assert str(error) == "what is wrong\nhint: do this" and error.body == body and error.status_code == status
 
 
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ("its files are kept; start it cold, from its disk", "sandbox.wake(cold=True)"),
+        ("start it cold, from its disk", "sandbox.wake(cold=True)"),
+        ("raise the timeout, or run it in the background", "sandbox.processes.start("),
+        ("send `Authorization: Bearer pds_…`", "api_key="),
+        ('it is closed; create it with network "all", or open the network of this one', 'sandbox.patch(network="all")'),
+    ],
+)
+def test_hints_name_calls_of_this_package(driver: Driver, there: str, here: str) -> None:
+    driver.server.answers = [Answer(409, {"error": "what is wrong", "hint": there})]
+    with pytest.raises(ConflictError) as raised:
+        driver.sandbox(lambda box: box.exec("true"))
+    assert here in str(raised.value.hint) and there not in str(raised.value)
+    assert raised.value.body["hint"] == there
+    driver.server.answers = [Answer(200, {"exit_code": 1, "hint": there})]
+    assert here in driver.sandbox(lambda box: box.exec("true")).hint
+    said = f"event: exit\ndata: {json.dumps({'exit_code': 1, 'hint': there})}\n\n".encode()
+    driver.server.answers = [Answer(200, said, {"Content-Type": "text/event-stream"})]
+    assert here in driver.sandbox(lambda box: box.exec("true", on_stdout=print)).hint
+
+
+def test_a_cold_start(driver: Driver) -> None:
+    driver.server.answers = [Answer(200, {"status": "running"})]
+
+    async def wake(box: Any) -> str:
+        await settle(box.wake(cold=True))
+        await settle(box.wake())
+        return str(box.status)
+
+    assert driver.sandbox(wake) == "running"
+    sent = [(one.method, one.path, one.json) for one in driver.server.requests]
+    assert sent == [
+        ("POST", "/v1/sandboxes/box/start", {"cold": True}),
+        ("POST", "/v1/sandboxes/box/wake", None),
+    ]
+
+
 def test_errors_of_others(driver: Driver) -> None:
     driver.server.answers = [Answer(502, b"<html>bad gateway", {"Content-Type": "text/html"})]
     with pytest.raises(ServerError) as raised:

@@ -229,6 +229,7 @@ SANDBOX: dict[str, Work] = {
     "resume": lambda b: b.resume(),
     "hibernate": lambda b: b.hibernate(),
     "wake": lambda b: b.wake(),
+    "wake, cold": lambda b: b.wake(cold=True),
     "lifecycle": lambda b: b.lifecycle(),
     "set_ttl": lambda b: b.set_ttl(5),
     "set_persistent": lambda b: b.set_persistent(True),
@@ -363,7 +364,20 @@ def test_every_request_is_one_the_server_knows(driver: Driver) -> None:
 
 #: Methods that give nothing.
 NOTHING = {
-    *("delete", "revoke", "pause", "resume", "hibernate", "wake", "remove_port", "mkdir", "chmod", "rename", "remove"),
+    *(
+        "delete",
+        "revoke",
+        "pause",
+        "resume",
+        "hibernate",
+        "wake",
+        "wake, cold",
+        "remove_port",
+        "mkdir",
+        "chmod",
+        "rename",
+        "remove",
+    ),
     *("close", "write", "signal", "kill"),
 }
 

@@ -10,7 +10,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from conftest import Answer, Driver, Server
+from conftest import Answer, Driver, Server, Waits, settle
 
 from pandastack import (
     APITimeoutError,
@@ -185,6 +185,132 @@ def test_a_lost_connection_is_not_tried_again(driver: Driver, waits: list[float]
     with pytest.raises(ConnectionError):
         driver.run(create, base_url="http://127.0.0.1:1")
     assert waits == [] and url == server.url
+
+
+#: The connection ends with it, so that the next request needs one of its own.
+LAST = {"Connection": "close"}
+
+
+@pytest.mark.parametrize(
+    ("work", "method"),
+    [
+        (lambda client, box: box.delete(), "DELETE"),
+        (lambda client, box: client.sandboxes.delete("box"), "DELETE"),
+        (lambda client, box: box.refresh(), "GET"),
+    ],
+)
+def test_a_server_that_restarts_is_waited_for(driver: Driver, server: Server, waits: Waits, work: Any, method: str) -> None:
+    server.answers = [Answer(200, {"id": "box"}, LAST)]
+    again: list[Server] = []
+
+    def start_again() -> None:
+        if len(waits) == 4:
+            again.append(Server(server.port))
+            again[0].answers = [Answer(200, {"id": "box"})]
+
+    async def restarted(client: Any) -> None:
+        box = await settle(client.sandboxes.get("box"))
+        server.close()
+        waits.then = start_again
+        await settle(work(client, box))
+
+    try:
+        driver.run(restarted)
+        assert [one.method for one in again[0].requests] == [method]
+    finally:
+        for one in again:
+            one.close()
+    assert waits == [0.25, 0.375, 0.5625, 0.84375]
+
+
+def test_a_server_that_does_not_come_back_is_given_up(driver: Driver, server: Server, waits: Waits) -> None:
+    server.answers = [Answer(200, {"id": "box"}, LAST)]
+
+    async def gone(client: Any) -> None:
+        box = await settle(client.sandboxes.get("box"))
+        server.close()
+        # What may do something twice, or has something to send, is not sent again.
+        with pytest.raises(ConnectionError) as raised:
+            await settle(box.hibernate())
+        assert raised.value.refused and waits == []
+        await settle(box.delete())
+
+    with pytest.raises(ConnectionError, match="cannot be reached") as raised:
+        driver.run(gone)
+    assert raised.value.refused and 44 <= sum(waits) <= 46 and max(waits) == 2
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_error_of_a_block_is_not_replaced(
+    driver: Driver, server: Server, waits: Waits, caplog: pytest.LogCaptureFixture, gone: bool
+) -> None:
+    server.answers = [Answer(200, {"id": "box"}, LAST), Answer(500, {"error": "broken"})]
+
+    async def fails(client: Any) -> None:
+        box = await settle(client.sandboxes.get("box"))
+        if gone:
+            server.close()
+        if driver.flavour == "sync":
+            with box:
+                raise KeyError("mine")
+        async with box:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as raised:
+        driver.run(fails)
+    said = "ConnectionError: the server cannot be reached" if gone else "ServerError: broken"
+    assert f"sandbox box was not deleted: {said}" in caplog.text
+    # Without notes, in Python before 3.11, the log tells.
+    if sys.version_info >= (3, 11):
+        (note,) = raised.value.__notes__
+        assert note.startswith(f"sandbox box was not deleted: {said}")
+    assert (sum(waits) > 40) == gone
+
+
+def test_whatever_fails_in_the_end_the_error_is_that_of_the_block(
+    driver: Driver, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers = [Answer(200, {"id": "box"})]
+
+    async def close_fails(thing: Any) -> None:
+        def closed() -> Any:
+            raise OSError("the wire broke")
+
+        thing.close = closed
+        if driver.flavour == "sync":
+            with thing:
+                raise KeyError("mine")
+        thing.open = lambda: settle(thing)
+        async with thing:
+            raise KeyError("mine")
+
+    async def all_fail(client: Any) -> None:
+        box = await settle(client.sandboxes.get("box"))
+        server.answers = [Answer(200, {"id": "c"})]
+        context = await settle(box.create_code_context())
+        for thing in (context, box.stream("true"), box.files.watch("/"), box.terminal(), box.tunnel(80)):
+            if driver.flavour == "sync":
+                thing.open = lambda thing=thing: thing
+            with pytest.raises(KeyError, match="mine"):
+                await close_fails(thing)
+
+    driver.run(all_fail)
+    assert caplog.text.count("OSError: the wire broke") == 5
+
+
+def test_a_failed_deletion_at_the_end_of_a_block_is_raised(driver: Driver, server: Server) -> None:
+    server.answers = [Answer(200, {"id": "box"}), Answer(500, {"error": "broken"})]
+
+    async def works(client: Any) -> None:
+        box = await settle(client.sandboxes.get("box"))
+        if driver.flavour == "sync":
+            with box:
+                return
+        async with box:
+            return
+
+    with pytest.raises(ServerError, match="broken"):
+        driver.run(works)
 
 
 def test_an_answer_that_takes_too_long(driver: Driver, server: Server) -> None:

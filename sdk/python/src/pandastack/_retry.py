@@ -5,6 +5,9 @@
   server's own, 429 with ``Retry-After``, 507. Never after anything that may have followed a success: other statuses, a lost
   connection, a timeout.
 * While the server prepares a template (503, ``template_preparing``), creating is sent again for as long as the work moves.
+* A ``GET``, ``HEAD`` or ``DELETE`` whose connection is refused is sent again for up to 45 s, where the server answered this
+  client before: one that restarts closes its port first, answers what it has, then begins anew. Where nothing ever answered,
+  the address is wrong, and the request fails at once.
 * Commands, files and new contexts are sent again while a guest that just started cannot be reached yet.
 """
 
@@ -18,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Optional
 
 from ._json import as_object
-from .exceptions import PandastackError, ServerError
+from .exceptions import ConnectionError, PandastackError, ServerError
 from .models import Progress
 
 ECHO_METHODS = frozenset({"GET", "HEAD", "DELETE"})
@@ -37,6 +40,11 @@ TEMPLATE_DELAY = 2.0
 
 #: Sent with a create: hear soon how far the template is, instead of waiting for it in silence.
 TELL_PROGRESS = {"Prefer": "wait=2"}
+
+#: Between the first refused connection and the last: a server takes up to 20 s to stop, and some to start.
+RESTART_BUDGET = 45.0
+RESTART_DELAY_FIRST = 0.25
+RESTART_DELAY_MOST = 2.0
 
 WARM_UP_BUDGET = 20.0
 WARM_UP_DELAY_FIRST = 0.5
@@ -125,6 +133,27 @@ def parse_retry_after(value: Optional[str]) -> Optional[float]:
             when = when.replace(tzinfo=timezone.utc)
         seconds = (when - datetime.now(timezone.utc)).total_seconds()
     return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+class RestartWait:
+    """Decides how long a request waits for a server that restarts. Times are those of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._until: Optional[float] = None
+        self._delay = RESTART_DELAY_FIRST
+
+    def delay(self, error: PandastackError, now: float) -> Optional[float]:
+        """Seconds until the request is sent again; ``None`` when it is not: it was sent, or the time is up."""
+        if not (isinstance(error, ConnectionError) and error.refused):
+            return None
+        if self._until is None:
+            self._until = now + RESTART_BUDGET
+        remaining = self._until - now
+        if remaining <= 0:
+            return None
+        delay = min(self._delay, remaining)
+        self._delay = min(self._delay * 1.5, RESTART_DELAY_MOST)
+        return delay
 
 
 def create_delay(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from ._execution import Result, results_of
+from ._hints import hint_here
 from ._json import as_object
 
 #: How much of the last output the text of an error shows.
@@ -92,6 +93,9 @@ class CapacityError(ServerError):
 
 class ConnectionError(PandastackError):  # noqa: A001 - the name published clients know
     """The server could not be reached, or the connection broke."""
+
+    #: Whether nothing listened at the server's address: then the request was not sent.
+    refused: bool = False
 
 
 APIConnectionError = ConnectionError
@@ -264,7 +268,7 @@ def described(
         message,
         status=status,
         code=text("code"),
-        hint=text("hint"),
+        hint=hint_here(text("hint")),
         request_id=text("request_id") or request_id,
         retry_after=retry_after,
         body=body,

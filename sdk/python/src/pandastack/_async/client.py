@@ -7,6 +7,7 @@ from typing import Callable, List, Optional
 
 import httpx
 
+from .._cleanup import set_aside
 from .._config import one_of, resolve
 from .._json import as_list, as_object
 from .._retry import CreateRetryEvent
@@ -172,4 +173,9 @@ class AsyncPandaStack:
     async def __aexit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            set_aside(error, "the client was not closed", failure)

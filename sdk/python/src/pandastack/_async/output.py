@@ -8,9 +8,11 @@ from typing import Callable, Optional
 
 import httpx
 
+from .._cleanup import set_aside
+from .._hints import hint_here
 from .._runtime_async import call
 from .._sse import ServerSentEvent
-from ..exceptions import ConnectionError, ExecInterrupted, PandastackError, SandboxTimeout, error_from_stream
+from ..exceptions import ConnectionError, ExecInterrupted, SandboxTimeout, error_from_stream
 from ..models import ExecResult, Output
 from .transport import AsyncTransport
 
@@ -32,6 +34,8 @@ class AsyncOutputStream:
         self._events: Optional[AsyncGenerator[ServerSentEvent, None]] = None
         #: Set once the command has ended and its output was read.
         self.exit_code: Optional[int] = None
+        #: What may help, when the command failed because the sandbox has no network.
+        self.hint: Optional[str] = None
 
     def __aiter__(self) -> AsyncOutputStream:
         return self
@@ -51,6 +55,7 @@ class AsyncOutputStream:
                 return Output(event.event, str(data.get("chunk", "")))
             if event.event == "exit":
                 self.exit_code = int(data.get("exit_code", 0))
+                self.hint = hint_here(data.get("hint") or None)
                 await self.close()
             elif event.event == "error":
                 await self.close()
@@ -83,7 +88,7 @@ class AsyncOutputStream:
             raise
         finally:
             await self.close()
-        return ExecResult(stdout="".join(stdout), stderr="".join(stderr), exit_code=self.exit_code or 0)
+        return ExecResult(stdout="".join(stdout), stderr="".join(stderr), exit_code=self.exit_code or 0, hint=self.hint)
 
     async def close(self) -> None:
         """Stops reading."""
@@ -98,9 +103,10 @@ class AsyncOutputStream:
     ) -> None:
         try:
             await self.close()
-        except PandastackError:
+        except Exception as failure:
             if error is None:
                 raise
+            set_aside(error, "the command's stream was not closed", failure)
 
 
 _INTERRUPTED = (

@@ -6,6 +6,7 @@ import json
 from types import TracebackType
 from typing import Any, Optional, Union
 
+from .._cleanup import set_aside
 from .._json import as_object
 from .._runtime_async import Socket
 from ..exceptions import TerminalError
@@ -86,7 +87,12 @@ class AsyncTerminal:
     async def __aexit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            set_aside(error, "the terminal was not closed", failure)
 
     async def _connected(self) -> Socket:
         if self._socket is None:

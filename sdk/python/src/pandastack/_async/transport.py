@@ -22,6 +22,7 @@ from .._retry import (
     WARM_UP_DELAY_MOST,
     CreateRetryEvent,
     CreateWait,
+    RestartWait,
     parse_retry_after,
     preparing,
     warming_up,
@@ -48,6 +49,9 @@ MACHINE_TIMEOUT = 180.0
 #: Makes a body anew for each time it is sent.
 Body = Callable[[], Union[bytes, AsyncIterator[bytes]]]
 
+#: Errors behind an error that are looked at.
+_CHAIN_MOST = 32
+
 _log = logging.getLogger("pandastack")
 
 
@@ -67,6 +71,7 @@ class AsyncTransport:
         self.timeout = timeout
         self.on_create_retry = on_create_retry
         self.on_progress = on_progress
+        self._answered = False
         self._own = http_client is None
         self._http = http_client if http_client is not None else httpx.AsyncClient()
 
@@ -188,7 +193,9 @@ class AsyncTransport:
         """Sends a request; gives its answer with the body still to be read."""
         deadline = time.monotonic() + self.config.warm_up_budget
         delay = WARM_UP_DELAY_FIRST
-        echoed = method not in ECHO_METHODS
+        restart = RestartWait()
+        repeatable = method in ECHO_METHODS
+        echoed = not repeatable
         while True:
             try:
                 return await self._attempt(
@@ -200,6 +207,12 @@ class AsyncTransport:
                 echoed = True
                 await sleep(ECHO_DELAY)
             except PandastackError as error:
+                # Where nothing ever answered, the address is wrong, and waiting does not help.
+                pause = restart.delay(error, time.monotonic()) if repeatable and self._answered else None
+                if pause is not None:
+                    _log.info("nothing listens at %s; asking again in %.1f s", self.config.base_url, pause)
+                    await sleep(pause)
+                    continue
                 if not warm_up or not warming_up(error) or time.monotonic() >= deadline:
                     raise
                 await sleep(delay)
@@ -303,6 +316,7 @@ class AsyncTransport:
             response = await self._http.send(request, stream=True)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise _unreachable(error) from None
+        self._answered = True
         if 200 <= response.status_code < 300:
             return response
         text = (await self.read(response)).decode("utf-8", "replace")
@@ -332,4 +346,21 @@ def _unreachable(error: Exception) -> ConnectionError:
     words = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
         return APITimeoutError(f"the server did not answer in time: {words}")
-    return ConnectionError(f"the server cannot be reached: {words}")
+    unreachable = ConnectionError(f"the server cannot be reached: {words}")
+    unreachable.refused = isinstance(error, httpx.ConnectError) and _is_refusal(error)
+    return unreachable
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether nothing listened at an address, or at any of those that a name has."""
+    told: list[Any] = [error]
+    # Each address that was tried may be an error within a group; chains are short, and bounded here.
+    for _ in range(_CHAIN_MOST):
+        if not told:
+            return False
+        one = told.pop()
+        if isinstance(one, ConnectionRefusedError):
+            return True
+        told += [one.__cause__, one.__context__] if isinstance(one, BaseException) else []
+        told += getattr(one, "exceptions", ())
+    return False

@@ -6,6 +6,7 @@ import logging
 from types import TracebackType
 from typing import Optional
 
+from .._cleanup import set_aside
 from .._runtime_async import Listener, Socket
 from ..exceptions import PandastackError
 from .transport import AsyncTransport
@@ -57,7 +58,12 @@ class AsyncTunnel:
     async def __aexit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            set_aside(error, "the tunnel was not closed", failure)
 
     async def _connect(self) -> Socket:
         return await self._transport.socket(self._path, {})

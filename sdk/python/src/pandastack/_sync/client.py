@@ -8,6 +8,7 @@ from typing import Callable, List, Optional
 
 import httpx
 
+from .._cleanup import set_aside
 from .._config import one_of, resolve
 from .._json import as_list, as_object
 from .._retry import CreateRetryEvent
@@ -173,4 +174,9 @@ class PandaStack:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            set_aside(error, "the client was not closed", failure)

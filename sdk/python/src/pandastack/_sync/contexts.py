@@ -6,6 +6,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Callable, Optional
 
+from .._cleanup import set_aside
 from .._config import segment
 from .._execution import Execution, Result, results_of
 from .._retry import took_too_long
@@ -94,9 +95,10 @@ class CodeContext:
     ) -> None:
         try:
             self.close()
-        except PandastackError:
+        except Exception as failure:
             if error is None:
-                raise  # Else the error of the block says more.
+                raise
+            set_aside(error, f"code context {self.id} was not closed", failure)
 
 
 def run_cell(

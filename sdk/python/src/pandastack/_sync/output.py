@@ -9,9 +9,11 @@ from typing import Callable, Optional
 
 import httpx
 
+from .._cleanup import set_aside
+from .._hints import hint_here
 from .._runtime_sync import call
 from .._sse import ServerSentEvent
-from ..exceptions import ConnectionError, ExecInterrupted, PandastackError, SandboxTimeout, error_from_stream
+from ..exceptions import ConnectionError, ExecInterrupted, SandboxTimeout, error_from_stream
 from ..models import ExecResult, Output
 from .transport import Transport
 
@@ -33,6 +35,8 @@ class OutputStream:
         self._events: Optional[Generator[ServerSentEvent, None, None]] = None
         #: Set once the command has ended and its output was read.
         self.exit_code: Optional[int] = None
+        #: What may help, when the command failed because the sandbox has no network.
+        self.hint: Optional[str] = None
 
     def __iter__(self) -> OutputStream:
         return self
@@ -52,6 +56,7 @@ class OutputStream:
                 return Output(event.event, str(data.get("chunk", "")))
             if event.event == "exit":
                 self.exit_code = int(data.get("exit_code", 0))
+                self.hint = hint_here(data.get("hint") or None)
                 self.close()
             elif event.event == "error":
                 self.close()
@@ -84,7 +89,7 @@ class OutputStream:
             raise
         finally:
             self.close()
-        return ExecResult(stdout="".join(stdout), stderr="".join(stderr), exit_code=self.exit_code or 0)
+        return ExecResult(stdout="".join(stdout), stderr="".join(stderr), exit_code=self.exit_code or 0, hint=self.hint)
 
     def close(self) -> None:
         """Stops reading."""
@@ -99,9 +104,10 @@ class OutputStream:
     ) -> None:
         try:
             self.close()
-        except PandastackError:
+        except Exception as failure:
             if error is None:
                 raise
+            set_aside(error, "the command's stream was not closed", failure)
 
 
 _INTERRUPTED = (

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -12,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Union
 
 import httpx
 
+from .._cleanup import set_aside
 from .._config import preview_scheme, segment
 from .._execution import Execution, Result
 from .._exploring import BranchOutcome, Candidate, Select
+from .._hints import hint_here
 from .._json import as_list, as_object
 from .._runtime_sync import CancelEvent
 from .._warnings import warn_of
-from ..exceptions import CommandFailed, NotFoundError, PandastackError, ServerError
+from ..exceptions import CommandFailed, NotFoundError, ServerError
 from ..models import (
     AttachedVolume,
     ContextInfo,
@@ -58,8 +59,6 @@ class _Unchanged:
 
 _UNCHANGED: Any = _Unchanged()
 
-_log = logging.getLogger("pandastack")
-
 
 class Sandbox:
     """A virtual machine.
@@ -68,7 +67,8 @@ class Sandbox:
             result = sandbox.exec("uname -a")
             print(result.stdout, result.exit_code)
 
-    Within ``with`` it is deleted at the end, unless it is persistent. Its fields (``status``, ``metadata``, …) are as
+    Within ``with`` it is deleted at the end, unless it is persistent. When the block fails and so does that, the error is
+    the block's, with a note of what was not deleted. Its fields (``status``, ``metadata``, …) are as
     the server last described them; :meth:`refresh` asks again.
     """
 
@@ -276,9 +276,16 @@ class Sandbox:
         self._post("hibernate")
         self._became("hibernated")
 
-    def wake(self) -> None:
-        """Wakes it. Nothing happens when it is awake."""
-        self._post("wake")
+    def wake(self, *, cold: bool = False) -> None:
+        """Wakes it. Nothing happens when it is awake.
+
+        :param cold: boot it from its disk: its files are kept, what was in its memory is lost. For a sandbox whose machine
+            ended, or whose memory cannot be used any more; errors of such a sandbox say so in their ``hint``.
+        """
+        if cold:
+            self._post("start", {"cold": True})
+        else:
+            self._post("wake")
         self._became("running")
 
     def lifecycle(self) -> Lifecycle:
@@ -358,6 +365,7 @@ class Sandbox:
             except ServerError as error:
                 raise too_late(error) or error from None
             result = ExecResult.from_dict(answer)
+            result = dataclasses.replace(result, hint=hint_here(result.hint))
         if check and not result.ok:
             raise CommandFailed(
                 f"exit code {result.exit_code} of: {cmd if isinstance(cmd, str) else shlex.join(cmd)}",
@@ -719,17 +727,17 @@ class Sandbox:
                 self.delete()
             except NotFoundError:
                 pass  # It is gone, which is what was wanted.
-            except PandastackError as failure:
+            except Exception as failure:
                 if error is None:
                     raise
                 # The error of the block says more. The sandbox ends when it has idled for its time.
-                _log.info("%s was not deleted: %s", self.id, failure.message)
+                set_aside(error, f"sandbox {self.id} was not deleted", failure)
 
     def _became(self, status: str) -> None:
         self.info = dataclasses.replace(self.info, status=status)
 
-    def _post(self, verb: str) -> None:
-        self._transport.request("POST", f"{self._path}/{verb}", timeout=self._transport.machine_patience())
+    def _post(self, verb: str, body: Optional[Mapping[str, Any]] = None) -> None:
+        self._transport.request("POST", f"{self._path}/{verb}", json=body, timeout=self._transport.machine_patience())
 
     def _set_lifecycle(self, body: Mapping[str, Any]) -> Lifecycle:
         answer = self._transport.request("PATCH", f"{self._path}/lifecycle", json=body)

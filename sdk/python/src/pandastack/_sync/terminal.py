@@ -7,6 +7,7 @@ import json
 from types import TracebackType
 from typing import Any, Optional, Union
 
+from .._cleanup import set_aside
 from .._json import as_object
 from .._runtime_sync import Socket
 from ..exceptions import TerminalError
@@ -87,7 +88,12 @@ class Terminal:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            set_aside(error, "the terminal was not closed", failure)
 
     def _connected(self) -> Socket:
         if self._socket is None:

@@ -7,6 +7,7 @@ import logging
 from types import TracebackType
 from typing import Optional
 
+from .._cleanup import set_aside
 from .._runtime_sync import Listener, Socket
 from ..exceptions import PandastackError
 from .transport import Transport
@@ -58,7 +59,12 @@ class Tunnel:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            set_aside(error, "the tunnel was not closed", failure)
 
     def _connect(self) -> Socket:
         return self._transport.socket(self._path, {})

@@ -9,6 +9,7 @@ from typing import Callable, Optional
 
 import httpx
 
+from .._cleanup import set_aside
 from .._sse import ServerSentEvent
 from ..exceptions import ConnectionError, error_from_stream
 from ..models import FileChange
@@ -64,7 +65,12 @@ class Watch:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            set_aside(error, "the watching was not ended", failure)
 
     def _next(self, *wanted: str) -> Optional[ServerSentEvent]:
         """The next event of these; ``None`` when it was closed."""
