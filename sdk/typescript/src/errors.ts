@@ -1,6 +1,7 @@
 /** Everything that can go wrong, as types. */
 
 import type { PartialOutput, TemplateProgress } from "./additions.js";
+import { hintHere } from "./hints.js";
 import type { TemplateBuild } from "./templates.js";
 import { view } from "./view.js";
 
@@ -90,7 +91,12 @@ export class ServerError extends PandaStackError {}
 /** The server has no room right now (503, 507). */
 export class CapacityError extends ServerError {}
 /** The server could not be reached, or the connection broke. */
-export class NetworkError extends PandaStackError {}
+export class NetworkError extends PandaStackError {
+  /** Whether nothing listened at the server's address: then the request was not sent. */
+  get refused(): boolean {
+    return isRefusal(this.cause);
+  }
+}
 /** The server did not answer in time. What was asked for may have been done. */
 export class RequestTimeoutError extends NetworkError {}
 
@@ -169,6 +175,22 @@ export class TemplateBuildError extends PandaStackError {
 /** An exploration had no winner to give. */
 export class ExploreError extends PandaStackError {}
 
+/** Errors behind an error that are looked at. */
+const CHAIN_MOST = 32;
+
+/** Whether nothing listened at an address, or at any of those that a name has. Each runtime says so in its own way. */
+function isRefusal(failed: unknown): boolean {
+  const told = [failed];
+  for (let looked = 0; looked < CHAIN_MOST && told.length > 0; looked++) {
+    const one = told.pop();
+    if (!isRecord(one)) continue;
+    const { code, message, cause, errors } = one;
+    if (code === "ECONNREFUSED" || code === "ConnectionRefused" || /connection refused/i.test(String(message))) return true;
+    told.push(cause, ...(Array.isArray(errors) ? (errors as unknown[]) : []));
+  }
+  return false;
+}
+
 /** Whether a value is an object with members. */
 function isRecord(value: unknown): value is Record<string, unknown> {
   return value !== null && typeof value === "object" && !Array.isArray(value);
@@ -225,7 +247,7 @@ export function errorOf(response: Response, body: string): PandaStackError {
   const details: ErrorDetails = {
     statusCode: response.status,
     code: text(members["code"]),
-    hint: text(members["hint"]),
+    hint: hintHere(text(members["hint"])),
     requestId: text(members["request_id"]) ?? response.headers.get("x-request-id") ?? undefined,
     progress: isRecord(members["progress"]) ? view<TemplateProgress>(members["progress"]) : undefined,
     retryAfter: retryAfterSeconds(response.headers.get("retry-after")),
@@ -281,14 +303,14 @@ export function errorNamed({ error: message = "the stream failed", code, hint }:
     no_space: CapacityError,
     timeout: SandboxTimeout,
   };
-  return new (known[code ?? ""] ?? PandaStackError)(message, { code, hint });
+  return new (known[code ?? ""] ?? PandaStackError)(message, { code, hint: hintHere(hint) });
 }
 
 /** The timeout that an `error` event of a stream stands for, when it stands for one. */
 export function toldTimeout(told: ToldError): SandboxTimeout | undefined {
   const { error: message = "the time was up", code, hint, partial } = told;
   if (code === undefined ? !soundsLate(message) : code !== "timeout") return undefined;
-  return new SandboxTimeout(message, { code, hint }, partial === undefined ? {} : partialOf(partial));
+  return new SandboxTimeout(message, { code, hint: hintHere(hint) }, partial === undefined ? {} : partialOf(partial));
 }
 
 /** Whether a text without a code tells of a timeout. */

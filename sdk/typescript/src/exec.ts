@@ -11,6 +11,7 @@ import {
   toldTimeout,
   type ToldError,
 } from "./errors.js";
+import { hintHere } from "./hints.js";
 import { at, STREAM_BROKEN, type Retry, type Transport } from "./transport.js";
 import { view, type Whole } from "./view.js";
 
@@ -101,7 +102,7 @@ export async function exec(
     result = await new CommandStream(transport, sandboxId, command, options, "warmup").result();
   } else {
     try {
-      const answer = await transport.request(
+      const answer = await transport.request<{ hint?: string | null }>(
         "POST",
         at("sandboxes", sandboxId, "exec"),
         {
@@ -111,7 +112,8 @@ export async function exec(
         },
         "warmup",
       );
-      result = view<ExecResult>(answer);
+      const { hint, ...said } = answer;
+      result = view<ExecResult>(hint ? { ...said, hint: hintHere(hint) } : said);
     } catch (error) {
       throw timeoutOf(error);
     }
@@ -136,12 +138,12 @@ export async function* outputEvents(
     if (event !== "stdout" && event !== "stderr" && event !== "exit" && event !== "error") continue;
     const said = JSON.parse(data) as ToldError & { chunk?: string; exit_code?: number };
     if (event === "exit") {
-      yield { type: "exit", exitCode: said.exit_code ?? 0, ...(said.hint ? { hint: said.hint } : {}) };
+      yield { type: "exit", exitCode: said.exit_code ?? 0, ...(said.hint ? { hint: hintHere(said.hint) } : {}) };
       return;
     }
     if (event === "error") {
       const { error: message = "the command could not be followed", code, hint } = said;
-      throw toldTimeout(said) ?? new ExecInterrupted(message, { code, hint });
+      throw toldTimeout(said) ?? new ExecInterrupted(message, { code, hint: hintHere(hint) });
     }
     yield { type: event, text: said.chunk ?? "" };
   }

@@ -35,7 +35,8 @@ export type {
   SandboxChange,
   SandboxForkOptions,
   SandboxForkTreeOptions,
-} from "./sandbox.js";
+  WakeOptions,
+} from "./options.js";
 export { SandboxesAPI, type SandboxCreateOptions, type SandboxFilter, type VolumeMount } from "./sandboxes.js";
 export { CommandStream } from "./exec.js";
 export type { ExecOptions, ExecResult, ExecStreamCallbacks, OutputEvent } from "./exec.js";

@@ -12,10 +12,8 @@ import type {
   ContextInfo,
   CreateContext,
   ForkAnswer,
-  ForkFailure,
   ForkRequest,
   LifecycleInfo,
-  NetworkMode,
   PatchLifecycle,
   PromoteRequest,
   PromoteResult,
@@ -23,75 +21,30 @@ import type {
   SandboxMetrics,
   SandboxStatus,
   SnapshotInfo,
+  StartRequest,
 } from "./generated.js";
 import { PortForward, type PortForwardOptions } from "./forward.js";
+import type {
+  EventsOptions,
+  ForkTree,
+  LogsOptions,
+  SandboxChange,
+  SandboxForkOptions,
+  SandboxForkTreeOptions,
+  WakeOptions,
+} from "./options.js";
 import { Ports, type PreviewOptions } from "./ports.js";
 import type { PreviewLink } from "./generated.js";
 import { Processes, type Process, type StartOptions } from "./processes.js";
-import type { ProgressListener } from "./progress.js";
 import type { SandboxCreateOptions, SandboxFilter } from "./sandboxes.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { at, MOVE_TIMEOUT_MS, type Transport } from "./transport.js";
 import { listIn, view, type Whole } from "./view.js";
 import { warn } from "./warnings.js";
 
-/** How a sandbox is forked. */
-export interface SandboxForkOptions {
-  /** For the children, on top of the parent's own. */
-  metadata?: Record<string, string> | undefined;
-  /** Called while a template is prepared that the children need; the client's own when absent. */
-  onProgress?: ProgressListener | false | undefined;
-  /** How long it may take in all, with the preparation of a template; the client's own limit when absent. */
-  maxCreateWaitSeconds?: number | undefined;
-  /** Ends the waiting. */
-  signal?: AbortSignal | undefined;
-}
-
-/** How a sandbox is forked into several. */
-export interface SandboxForkTreeOptions extends SandboxForkOptions {
-  /** How many children. */
-  count: number;
-}
-
-/** Children of a fork. */
-export interface ForkTree extends Array<Sandbox> {
-  /** Names the children together. */
-  readonly treeId: string;
-  /** The instant they go on from. */
-  readonly snapshotId: string;
-  /** Children that could not be created. */
-  readonly errors: readonly ForkFailure[];
-}
-
-/** Which lines of the console. */
-export interface LogsOptions {
-  /** Go on with the lines to come. */
-  follow?: boolean | undefined;
-  /** A console has one stream, which is `stdout`. */
-  stream?: "stdout" | "stderr" | "both" | undefined;
-  /** Only the newest so many of those there are. */
-  tail?: number | undefined;
-  signal?: AbortSignal | undefined;
-}
-
-/** Which events. */
-export interface EventsOptions {
-  /** The newest so many; 50 when absent. */
-  tail?: number | undefined;
-  signal?: AbortSignal | undefined;
-}
-
-/** What to change of a sandbox. `null` removes a key; what is absent stays. */
-export interface SandboxChange {
-  /** A new name, or `null` to remove it. */
-  name?: string | null | undefined;
-  metadata?: Record<string, string | null> | undefined;
-  env?: Record<string, string | null> | undefined;
-  network?: NetworkMode | undefined;
-}
-
 /**
- * A sandbox. With `await using` it is deleted at the end of its block, unless it is persistent.
+ * A sandbox. With `await using` it is deleted at the end of its block, unless it is persistent. That it could not be deleted then is
+ * a warning, so that the error of the block stays what it is; `delete` fails.
  *
  * @example
  * ```ts
@@ -281,9 +234,11 @@ export class Sandbox {
     await this.#move("hibernate");
   }
 
-  /** Wakes it. One that is awake is fine. */
-  async wake(): Promise<void> {
-    await this.#move("wake");
+  /** Wakes it. One that is awake is fine. With `cold` from its disk, without what was in its memory. */
+  async wake(options: WakeOptions = {}): Promise<void> {
+    if (options.cold !== true) return this.#move("wake");
+    const body: Whole<StartRequest> = { cold: true };
+    await this.#move("start", body);
   }
 
   /** How long it may idle. */
@@ -444,7 +399,8 @@ export class Sandbox {
     try {
       await this.delete();
     } catch (error) {
-      if (!(error instanceof NotFoundError)) throw error;
+      // What is thrown here would take the place of the error of the block, and whether there is one cannot be seen.
+      if (!(error instanceof NotFoundError)) warn([`sandbox ${this.id} was not deleted: ${String(error)}`]);
     }
   }
 
@@ -455,8 +411,8 @@ export class Sandbox {
     return view<ForkAnswer>(answer);
   }
 
-  async #move(verb: string): Promise<void> {
-    await this.#transport.request("POST", this.#path(verb), { parseAs: "none", timeoutMs: this.#moveTimeoutMs() });
+  async #move(verb: string, json?: object): Promise<void> {
+    await this.#transport.request("POST", this.#path(verb), { json, parseAs: "none", timeoutMs: this.#moveTimeoutMs() });
   }
 
   #sibling(info: SandboxInfo): Sandbox {

@@ -37,7 +37,11 @@ export interface RequestOptions {
 
 /** When a request is sent again. */
 export type Retry =
-  /** A 404 to a request that only asks (or deletes) once more: what was just made may not be known everywhere yet. */
+  /**
+   * A 404 to a request that only asks (or deletes) once more: what was just made may not be known everywhere yet. And such a request
+   * whose connection is refused, for a while, where the server answered this client before: one that restarts closes its port
+   * first, answers what it has, and then begins anew. Where nothing ever answered, the address is wrong.
+   */
   | "echo"
   /**
    * Also while the server is full and says when to come back, and while it prepares the template that is needed. It promises that
@@ -52,6 +56,12 @@ export const MOVE_TIMEOUT_MS = 180_000;
 /** Code of the error of a stream that had begun. */
 export const STREAM_BROKEN = "stream_broken";
 const ECHO_DELAY_MS = 200;
+/** Sent twice they do the same as once. */
+const REPEATABLE = ["GET", "HEAD", "DELETE"];
+/** Between the first refused connection and the last: a server takes up to 20 s to stop, and some to start. */
+const RESTART_MS = 45_000;
+const RESTART_FIRST_MS = 250;
+const RESTART_LAST_MS = 2000;
 const JITTER_CAPS_SECONDS = [1, 2, 4, 8, 15];
 const NO_SPACE_FLOOR_SECONDS = 0.5;
 const WARMUP_FIRST_MS = 500;
@@ -60,6 +70,9 @@ const WARMUP_SIGNS = ["connect: connection refused", "no route to host", "i/o ti
 
 /** The way to the server. */
 export class Transport {
+  /** Whether there ever was an answer. */
+  #answered = false;
+
   constructor(readonly settings: Settings) {}
 
   /** The address of a path below `/v1`, or of one that says so itself. */
@@ -148,6 +161,7 @@ export class Transport {
     } catch (cause) {
       throw failure(cause, signal, `could not reach ${this.settings.baseUrl}`);
     }
+    this.#answered = true;
     if (response.ok) return response;
     throw errorOf(response, await response.text().catch(() => ""));
   }
@@ -222,7 +236,9 @@ export class Transport {
     // Room is waited for from when it is missing: preparing a template before that does not count.
     let fullSince: number | undefined;
     const replayable = !(options.body instanceof ReadableStream);
+    const repeatable = REPEATABLE.includes(method);
     let echoed = false;
+    let [refusedSince, restartMs] = [undefined as number | undefined, RESTART_FIRST_MS];
     let [refusals, delayMs] = [0, WARMUP_FIRST_MS];
     for (;;) {
       try {
@@ -237,9 +253,17 @@ export class Transport {
           continue;
         }
         progress.end();
-        if (error.statusCode === 404 && !echoed && ["GET", "HEAD", "DELETE"].includes(method)) {
+        if (error.statusCode === 404 && !echoed && repeatable) {
           echoed = true;
           await pause(ECHO_DELAY_MS, options.signal);
+          continue;
+        }
+        if (repeatable && this.#answered && error instanceof NetworkError && error.refused) {
+          refusedSince ??= Date.now();
+          const left = refusedSince + RESTART_MS - Date.now();
+          if (left <= 0) throw error;
+          await pause(Math.min(restartMs, left), options.signal);
+          restartMs = Math.min(restartMs * 1.5, RESTART_LAST_MS);
           continue;
         }
         if (retry === "capacity") {

@@ -251,10 +251,11 @@ class Run {
       const asked = Object.keys(change).length > 0;
       return { fields: wire(asked ? await sandbox.setLifecycle(change) : await sandbox.lifecycle()) };
     },
-    state: async (step, { to }) => {
+    state: async (step, { to, ...options }) => {
       const sandbox = this.#box(step);
       assert.ok(["pause", "resume", "hibernate", "wake"].includes(to), to);
-      await sandbox[to as "pause" | "resume" | "hibernate" | "wake"]();
+      // Only waking has an option: `cold`.
+      await sandbox[to as "pause" | "resume" | "hibernate" | "wake"](options);
       return { fields: {} };
     },
     exec: async (step, given) => {

@@ -22,7 +22,10 @@ export type Handler = (request: Arrived, response: ServerResponse, count: number
 export interface Stage {
   client: PandaStack;
   url: string;
+  port: number;
   arrived: Arrived[];
+  /** Closes the port, and all connections. */
+  stop: () => Promise<void>;
 }
 
 /** Serves for as long as the test runs. `count` tells handlers which request it is, from 0. */
@@ -30,6 +33,7 @@ export async function serving(
   handler: Handler,
   test: (stage: Stage) => Promise<void>,
   config: ClientConfig = {},
+  port = 0,
 ): Promise<void> {
   const begun = performance.now();
   const arrived: Arrived[] = [];
@@ -50,13 +54,17 @@ export async function serving(
       handler(one, response, arrived.length - 1);
     });
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  try {
-    await test({ client: new PandaStack({ apiKey: "pds_test", baseUrl: url, ...config }), url, arrived });
-  } finally {
+  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  const bound = (server.address() as AddressInfo).port;
+  const url = `http://127.0.0.1:${bound}`;
+  const stop = async () => {
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
+  };
+  try {
+    await test({ client: new PandaStack({ apiKey: "pds_test", baseUrl: url, ...config }), url, port: bound, arrived, stop });
+  } finally {
+    await stop();
   }
 }
 

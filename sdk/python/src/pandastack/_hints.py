@@ -24,7 +24,7 @@ _HINTS = {
     "its owner opens it by adding it to the sandbox's ports": "its owner opens it: sandbox.add_port(port)",
     "send `Authorization: Bearer pds_…`": "pass api_key=, or set PANDASTACK_API_KEY",
     "the routes are described at /docs and /openapi.json": (
-        "the server may be older than this package: compare pandastack.__version__ with /version of the server"
+        "the server may be older than this package: compare pandastack.__version__ with client.version()"
     ),
 }
 

@@ -110,7 +110,13 @@ impl Runner {
                 tree
             })),
             "delete" => self.call(&["sandbox", "delete", id]).await,
-            "state" => self.call(&["sandbox", text(with, "to"), id]).await,
+            "state" => {
+                let mut words = vec!["sandbox", text(with, "to"), id];
+                if with["cold"] == true {
+                    words.push("--cold");
+                }
+                self.call(&words).await
+            }
             "patch" => self.patch(id, with).await,
             "lifecycle" => self.lifecycle(id, with).await,
             "exec" if with["stream"] == true => self.stream(id, with).await,
