@@ -7,6 +7,9 @@ use image::Tool;
 use tests::{Api, run_alone, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Imports what small systems leave out, and uses some of it.
+const LIBRARY: &str = r#"python -c "import asyncio, ctypes, http.server, json, lzma, sqlite3, ssl, unittest, venv, zoneinfo
+print(json.dumps(sqlite3.connect(':memory:').execute('select 1, 2').fetchone()))""#;
 
 #[test]
 fn a_restarted_server_finds_its_templates_without_asking_for_packages() -> Result<()> {
@@ -17,6 +20,12 @@ fn a_restarted_server_finds_its_templates_without_asking_for_packages() -> Resul
         wait::until_async("a sandbox can be made", PATIENCE, async || {
             let id = api.create().await?;
             ensure!(api.shell(&id, "echo here").await? == "here");
+            // What its description promises: all of Python's library, compiled parts too, under either name; an editor, a pager.
+            ensure!(api.shell(&id, LIBRARY).await? == "[1, 2]");
+            ensure!(
+                api.shell(&id, "python3 -V; for p in vi less; do command -v $p; done").await?.lines().count()
+                    == 3
+            );
             api.remove(&id).await?;
             Ok(true)
         })
