@@ -128,6 +128,26 @@ pub async fn npm(directory: &Path, arguments: &[&str]) -> Result<()> {
     output(&mut npm, PATIENCE).await.map(drop)
 }
 
+/// Copies both packages and the licence as a clone of the tree has them: what git knows or would add, and nothing that tools left.
+pub async fn clone_of_packages(to: &Path) -> Result<()> {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut git = Command::new("git");
+    // The tree may be another user's, as in a container.
+    git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    git.args(["--", "LICENSE", "sdk"]).current_dir(&tree);
+    let listed = output(&mut git, PATIENCE).await?;
+    let mut copied = 0;
+    // What was removed and not committed yet is listed still.
+    for name in listed.split('\0').filter(|name| !name.is_empty() && tree.join(name).exists()) {
+        let copy = to.join(name);
+        fs::create_dir_all(copy.parent().context("a file in no directory")?)?;
+        fs::copy(tree.join(name), &copy).with_context(|| format!("copy {name}"))?;
+        copied += 1;
+    }
+    ensure!(copied > 100, "only {copied} files were copied");
+    Ok(())
+}
+
 /// Copies the source of a package, as it would be after a clone.
 fn copy_of(name: &str, folder: &Folder) -> Result<PathBuf> {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

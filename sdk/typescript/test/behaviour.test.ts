@@ -14,7 +14,7 @@ import { tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
+import { inspect, promisify } from "node:util";
 
 import {
   AuthError,
@@ -151,7 +151,8 @@ class Run {
     for (const field of ["stdout", "stderr"] as const) {
       if (expected[field] !== undefined) check((error as SandboxTimeout)[field], this.#filled(expected[field]), field);
     }
-    if (expected.text !== undefined) check(String(error), this.#filled(expected.text), "text");
+    // As consoles print it, and the runtime where it is not caught.
+    if (expected.text !== undefined) check(inspect(error), this.#filled(expected.text), "text");
     if (error.statusCode !== undefined) {
       assert.ok(error.requestId, "an error of the server names its request");
       assert.ok(error.code, "an error of the server has a code");

@@ -120,6 +120,59 @@ fn the_typescript_package_works_where_it_is_installed() -> Result<()> {
     })
 }
 
+/// Imports it both ways.
+const USE_TYPESCRIPT: &str = r#"import("@pandastack/sdk").then((sdk) => {
+    const client = new sdk.PandaStack({ apiKey: "k", baseUrl: "http://127.0.0.1:1" });
+    console.log(client.baseUrl, typeof require("@pandastack/sdk").PandaStack);
+})"#;
+const USE_PYTHON: &str =
+    r#"import pandastack; print(pandastack.PandaStack(api_key="k", base_url="http://127.0.0.1:1").base_url)"#;
+
+#[test]
+fn both_packages_install_from_a_clone_that_has_nothing_built() -> Result<()> {
+    run_for(PATIENCE, async || {
+        let folder = Folder::new("clones")?;
+        // As a link to the directory, which is what npm makes of one, and as a copy of what it packs.
+        for (name, options) in [("linked", &[][..]), ("copied", &["--install-links"])] {
+            let clone = folder.path().join(name).join("clone");
+            packed::clone_of_packages(&clone).await?;
+            let source = clone.join("sdk/typescript");
+            ensure!(
+                !source.join("node_modules").exists() && !source.join("dist").exists(),
+                "it is not clean"
+            );
+            let project = folder.path().join(name).join("project");
+            fs::create_dir_all(&project)?;
+            fs::write(project.join("package.json"), "{ \"private\": true }\n")?;
+            packed::npm(&project, &[&["install", "../clone/sdk/typescript"], options].concat()).await?;
+            // Its own compiler, not one that happened to be above it.
+            ensure!(source.join("node_modules/typescript").exists(), "its build tools were not installed");
+            let said = run_here("node", &["-e", USE_TYPESCRIPT], &project).await?;
+            ensure!(said.trim() == "http://127.0.0.1:1 function", "{name}: {said}");
+        }
+        let source = folder.path().join("linked/clone/sdk/python");
+        let venv = folder.path().join("venv");
+        run_here("python3", &["-m", "venv", "venv"], folder.path()).await?;
+        let python = venv.join("bin/python");
+        let source = source.to_str().context("a path that is no text")?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", source];
+        run_here(&python, &pip, folder.path()).await?;
+        let said = run_here(&python, &["-c", USE_PYTHON], folder.path()).await?;
+        ensure!(said.trim() == "http://127.0.0.1:1", "{said}");
+        Ok(())
+    })
+}
+
+/// What a program says that runs in a directory, with nothing of this process's environment that leads to packages.
+async fn run_here(program: impl AsRef<OsStr>, arguments: &[&str], directory: &Path) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory);
+    for unset in ["PYTHONPATH", "NODE_PATH", "NODE_ENV"] {
+        command.env_remove(unset);
+    }
+    output(&mut command, PROGRAM_PATIENCE).await
+}
+
 #[test]
 fn every_name_of_the_published_packages_is_there() -> Result<()> {
     run_for(PATIENCE, async || {
