@@ -40,7 +40,8 @@ export type Retry =
   /**
    * A 404 to a request that only asks (or deletes) once more: what was just made may not be known everywhere yet. And such a request
    * whose connection is refused, for a while, where the server answered this client before: one that restarts closes its port
-   * first, answers what it has, and then begins anew. Where nothing ever answered, the address is wrong.
+   * first, answers what it has, and then begins anew. Where nothing ever answered, the address is wrong, and once that time was
+   * waited in vain the server is gone: then it fails at once.
    */
   | "echo"
   /**
@@ -70,7 +71,7 @@ const WARMUP_SIGNS = ["connect: connection refused", "no route to host", "i/o ti
 
 /** The way to the server. */
 export class Transport {
-  /** Whether there ever was an answer. */
+  /** Whether there was an answer, and the server was not found gone since. */
   #answered = false;
 
   constructor(readonly settings: Settings) {}
@@ -261,6 +262,8 @@ export class Transport {
         if (repeatable && this.#answered && error instanceof NetworkError && error.refused) {
           refusedSince ??= Date.now();
           const left = refusedSince + RESTART_MS - Date.now();
+          // It is gone: what is asked of it next is not waited for as long again.
+          if (left <= 0) this.#answered = false;
           if (left <= 0) throw error;
           await pause(Math.min(restartMs, left), options.signal);
           restartMs = Math.min(restartMs * 1.5, RESTART_LAST_MS);

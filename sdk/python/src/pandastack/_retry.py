@@ -7,7 +7,7 @@
 * While the server prepares a template (503, ``template_preparing``), creating is sent again for as long as the work moves.
 * A ``GET``, ``HEAD`` or ``DELETE`` whose connection is refused is sent again for up to 45 s, where the server answered this
   client before: one that restarts closes its port first, answers what it has, then begins anew. Where nothing ever answered,
-  the address is wrong, and the request fails at once.
+  the address is wrong, and the request fails at once; so it does once that time was waited in vain.
 * Commands, files and new contexts are sent again while a guest that just started cannot be reached yet.
 """
 
@@ -21,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Optional
 
 from ._json import as_object
-from .exceptions import ConnectionError, PandastackError, ServerError
+from .exceptions import PandastackError, ServerError
 from .models import Progress
 
 ECHO_METHODS = frozenset({"GET", "HEAD", "DELETE"})
@@ -142,10 +142,8 @@ class RestartWait:
         self._until: Optional[float] = None
         self._delay = RESTART_DELAY_FIRST
 
-    def delay(self, error: PandastackError, now: float) -> Optional[float]:
-        """Seconds until the request is sent again; ``None`` when it is not: it was sent, or the time is up."""
-        if not (isinstance(error, ConnectionError) and error.refused):
-            return None
+    def delay(self, now: float) -> Optional[float]:
+        """Seconds until a request whose connection was refused is sent again; ``None`` when the time is up."""
         if self._until is None:
             self._until = now + RESTART_BUDGET
         remaining = self._until - now

@@ -209,8 +209,12 @@ class Transport:
                 sleep(ECHO_DELAY)
             except PandastackError as error:
                 # Where nothing ever answered, the address is wrong, and waiting does not help.
-                pause = restart.delay(error, time.monotonic()) if repeatable and self._answered else None
-                if pause is not None:
+                if repeatable and self._answered and isinstance(error, ConnectionError) and error.refused:
+                    pause = restart.delay(time.monotonic())
+                    if pause is None:
+                        # It is gone: what is asked of it next is not waited for as long again.
+                        self._answered = False
+                        raise
                     _log.info("nothing listens at %s; asking again in %.1f s", self.config.base_url, pause)
                     sleep(pause)
                     continue
