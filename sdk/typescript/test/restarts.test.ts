@@ -97,7 +97,7 @@ test("the waiting for a server ends with the signal", async () => {
 
 test("the error of a block is not replaced by that of its end", async () => {
   const warnings: string[] = [];
-  const listen = (warning: Error) => void warnings.push(`${warning.name}: ${warning.message}`);
+  const listen = ({ name, message }: Error) => void (name === "PandaStackWarning" && warnings.push(message));
   process.on("warning", listen);
   try {
     await serving(
@@ -121,7 +121,7 @@ test("the error of a block is not replaced by that of its end", async () => {
     );
     // Warnings of the process come a turn later.
     await setImmediate();
-    assert.deepEqual(warnings, ["PandaStackWarning: sandbox left-behind was not deleted: ServerError: broken"]);
+    assert.deepEqual(warnings, ["sandbox left-behind was not deleted: ServerError: broken"]);
   } finally {
     process.off("warning", listen);
   }
