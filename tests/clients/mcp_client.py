@@ -116,17 +116,45 @@ async def workspace(base, template):
         needed = "create_sandbox list_sandboxes delete_sandbox run_command read_file write_file list_dir list_templates"
         assert names >= set(needed.split()), names
         assert template in [known["name"] for known in await ask(client, "list_templates")]
-        sandbox = (await ask(client, "create_sandbox", template=template, metadata={"by": "mcp"}))["id"]
+        made = await ask(
+            client, "create_sandbox", template=template, metadata={"by": "mcp"}, name="mcp-made", persistent=True, env={"WHO": "mcp"}
+        )
+        sandbox = made["id"]
+        assert (made["name"], made["persistent"], made["env_names"]) == ("mcp-made", True, ["WHO"]), made
+        changed = await ask(
+            client, "update_sandbox", sandbox_id="mcp-made", name="", ttl_seconds=900, metadata={"by": None, "for": "test"}
+        )
+        assert "name" not in changed and changed["ttl_seconds"] == 900 and changed["metadata"]["for"] == "test", changed
+        assert "by" not in (await ask(client, "get_sandbox", sandbox_id=sandbox))["metadata"]
         assert sandbox in [known["id"] for known in await ask(client, "list_sandboxes")]
 
         ran = await ask(client, "run_command", sandbox_id=sandbox, command="echo out; echo err >&2; exit 3")
         assert (ran["stdout"], ran["stderr"], ran["exit_code"]) == ("out\n", "err\n", 3), ran
         late, bad = await call(client, "run_command", sandbox_id=sandbox, command="echo early; sleep 60", timeout_seconds=1)
         assert bad and "timeout" in late and json.loads(late)["partial"]["stdout"] == "early\n", late
+        assert "start_process" in json.loads(late)["hint"], late
         _, structured = await whole(client, "run_command", sandbox_id=sandbox, command="echo one")
         assert structured["stdout"] == "one\n", structured
         _, structured = await whole(client, "list_sandboxes")
         assert sandbox in [known["id"] for known in structured["items"]], structured
+
+        where = await ask(
+            client, "run_command", sandbox_id=sandbox, command="pwd; echo $WHO $TOO", cwd="/tmp", env={"TOO": "one"}
+        )
+        assert where["stdout"] == "/tmp\nmcp one\n", where
+
+        loop = "i=0; while :; do echo line $i; i=$((i + 1)); sleep 0.1; done"
+        process = (await ask(client, "start_process", sandbox_id=sandbox, command=loop, cwd="/tmp", tag="loop"))["id"]
+        assert process in [one["id"] for one in await ask(client, "list_processes", sandbox_id=sandbox) if one["running"]]
+        logs = {"stdout": "", "next_stdout_offset": 0}
+        while "line 1\n" not in logs["stdout"]:
+            logs = await ask(client, "process_logs", sandbox_id=sandbox, process_id=process)
+        offset = logs["next_stdout_offset"]
+        assert logs["running"] and offset == len(logs["stdout"]), logs
+        await ask(client, "stop_process", sandbox_id=sandbox, process_id=process)
+        while logs["running"]:
+            logs = await ask(client, "process_logs", sandbox_id=sandbox, process_id=process, stdout_offset=offset)
+        assert logs["exit_code"] == 143 and logs["stdout_offset"] == offset and "line 0" not in logs["stdout"], logs
 
         written = await ask(client, "write_file", sandbox_id=sandbox, path="/workspace/a/b.txt", content="héllo 🐼\n")
         assert written["bytes"] == len("héllo 🐼\n".encode()), written
@@ -190,13 +218,16 @@ async def workspace(base, template):
         ]:
             text, bad = await call(client, name, **arguments)
             assert bad and json.loads(text)["error"], (name, text)
+            hint = json.loads(text).get("hint") or ""
+            assert not any(foreign in hint for foreign in ("/v1", "--", "pandastack ")), (name, text)
         return sandbox
 
 
 async def inside(base, sandbox):
     async with connect(f"{base}/v1/sandboxes/{sandbox}/mcp") as (client, name):
         assert name == "pandastack-sandbox", name
-        assert await tools(client) == {"shell", "run_code", "read_file", "write_file", "list_dir"}
+        names = "shell run_code read_file write_file list_dir start_process list_processes process_logs stop_process"
+        assert await tools(client) == set(names.split())
         text, bad = await call(client, "shell", command="echo out; echo err >&2")
         assert (text, bad) == ("out\n[stderr]\nerr\n[exit code 0]", False), text
         text, bad = await call(client, "shell", command="exit 4")
@@ -204,6 +235,12 @@ async def inside(base, sandbox):
         for time in ({"timeout_seconds": 5}, {"timeout_ms": 5000}):
             text, bad = await call(client, "shell", command="echo early; sleep 60", **time)
             assert bad and text.startswith("early\n") and "timeout" in text, text
+        text, bad = await call(client, "shell", command="pwd; echo $TOO", cwd="/tmp", env={"TOO": "two"})
+        assert (text, bad) == ("/tmp\ntwo\n[exit code 0]", False), text
+        process = (await ask(client, "start_process", command="echo started"))["id"]
+        while (logs := await ask(client, "process_logs", process_id=process))["running"]:
+            pass
+        assert (logs["stdout"], logs["exit_code"]) == ("started\n", 0), logs
         ran = await ask(client, "run_code", code="echo $((6 * 7))", language="bash")
         assert ran["stdout"] == "42\n", ran
         await ask(client, "write_file", path="/tmp/x", content="x")

@@ -29,7 +29,7 @@ const SIGNALS: [(&str, i32); 12] = [
 ];
 const SIGNAL_MAX: i32 = 64;
 
-fn view(info: ProcessInfo) -> Process {
+pub(crate) fn view(info: ProcessInfo) -> Process {
     let command = match info.command {
         Command::Shell(line) => line,
         Command::Argv(arguments) => arguments.join(" "),

@@ -9,7 +9,9 @@
 //! so, because models read results; errors of the protocol are for programs.
 
 mod code;
+mod hints;
 mod message;
+mod processes;
 mod sandbox_tools;
 mod tool;
 mod workspace_tools;
@@ -40,7 +42,7 @@ const VERSION_DEFAULT: &str = "2025-03-26";
 /// The version that the servers inside sandboxes speak.
 const SANDBOX_VERSION: &str = "2024-11-05";
 const INSTRUCTIONS: &str = "Sandboxes are virtual machines of your own, with root. Create one, then run commands and code and \
-    read and write files in it. A sandbox can be forked while it runs, to try several ways from the same state; hibernated, and \
+    read and write files in it; start what goes on, such as a server, with start_process. A sandbox can be forked while it runs, to try several ways from the same state; hibernated, and \
     it wakes by itself when it is used; and snapshotted, to start from the same state later. Delete what you no longer need.";
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
@@ -159,6 +161,7 @@ async fn run(
     let base = base_url(control, headers);
     let checked = tool.check(&arguments);
     let called = ToolCall { control, caller, sandbox, base: &base, arguments };
+    let scope = called.scope();
     let target = called.sandbox_id().map(|id| format!("/{id}")).unwrap_or_default();
     let outcome = match checked {
         Ok(()) => (tool.run)(called).await,
@@ -171,5 +174,5 @@ async fn run(
     };
     let path = format!("/mcp/{name}{target}");
     control.audit(caller, &request_id::current(), "CALL", &path, status.as_u16()).await;
-    succeeded(&call.id, tool::result(outcome))
+    succeeded(&call.id, tool::result(outcome, scope))
 }

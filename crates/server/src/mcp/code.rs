@@ -18,6 +18,9 @@ const IMAGE_CHARS_MAX: usize = 4 << 20;
 /// Longest other form of a result (HTML, SVG, …): a model pays for each character.
 const RESULT_CHARS_MAX: usize = 32 << 10;
 
+/// Longest that code may be told to run.
+const TIMEOUT_SECONDS_MAX: f64 = 86_400.0;
+
 /// What `run_code` is called with, besides the sandbox.
 #[derive(Debug, Deserialize)]
 pub(super) struct Code {
@@ -56,9 +59,13 @@ pub(super) async fn run(call: &ToolCall<'_>, id: &str) -> Result<ToolAnswer, Con
 fn timeout_ms(seconds: Option<f64>) -> Result<Option<i64>, ControlError> {
     match seconds {
         None => Ok(None),
-        // The services say how long it may be.
-        Some(seconds) if (0.0..1e9).contains(&seconds) => Ok(Some((seconds * 1000.0).ceil() as i64)),
-        Some(_) => Err(ControlError::invalid("timeout_seconds must be a number of seconds, 0 or more")),
+        Some(seconds) if (0.0..=TIMEOUT_SECONDS_MAX).contains(&seconds) => {
+            Ok(Some((seconds * 1000.0).ceil() as i64))
+        }
+        Some(_) => {
+            let message = format!("timeout_seconds must be between 0 and {TIMEOUT_SECONDS_MAX}");
+            Err(ControlError::invalid(message))
+        }
     }
 }
 
@@ -120,5 +127,6 @@ mod tests {
         assert_eq!(timeout_ms(Some(1.5)).ok(), Some(Some(1500)));
         assert_eq!(timeout_ms(None).ok(), Some(None));
         assert!(timeout_ms(Some(-1.0)).is_err() && timeout_ms(Some(f64::NAN)).is_err());
+        assert!(timeout_ms(Some(86_401.0)).is_err_and(|error| error.message.contains("timeout_seconds")));
     }
 }

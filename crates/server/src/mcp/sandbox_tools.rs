@@ -1,19 +1,21 @@
 //! Tools of the server that every sandbox has.
 
+use std::collections::BTreeMap;
+
 use contract::exec::ExecRequest;
 use control::{ControlError, Kind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::code;
-use super::tool::{Effect, Tool, ToolAnswer, ToolCall, argument, read_file, write_file};
+use super::tool::{Effect, Tool, ToolAnswer, ToolCall, argument, read_file, words, write_file};
+use super::{code, hints, processes};
 
 /// How long a command may run unless told otherwise.
 const TIMEOUT_SECONDS_DEFAULT: f64 = 30.0;
 /// Where a model finds itself.
 pub(super) const DIRECTORY_DEFAULT: &str = "/workspace";
 
-pub(super) static TOOLS: [Tool; 5] = [
+pub(super) static TOOLS: [Tool; 9] = [
     Tool {
         name: "shell",
         description: "Run a shell command in the sandbox and get what it wrote and its exit code.",
@@ -21,6 +23,8 @@ pub(super) static TOOLS: [Tool; 5] = [
         arguments: || {
             json!({
                 "command": argument("string", "A line for the shell"),
+                "cwd": argument("string", "The working directory; the user's home when absent"),
+                "env": words("Variables on top of the sandbox's own, as names and values"),
                 "timeout_seconds": argument("number", "After this long it is killed; 30 when absent"),
             })
         },
@@ -80,11 +84,45 @@ pub(super) static TOOLS: [Tool; 5] = [
             })
         },
     },
+    Tool {
+        name: "start_process",
+        description: processes::START,
+        effect: Effect::Destroys,
+        arguments: processes::start_arguments,
+        required: &["command"],
+        run: |call| Box::pin(async move { processes::start(&call, id(&call)?).await }),
+    },
+    Tool {
+        name: "list_processes",
+        description: processes::LIST,
+        effect: Effect::Reads,
+        arguments: || json!({}),
+        required: &[],
+        run: |call| Box::pin(async move { processes::list(&call, id(&call)?).await }),
+    },
+    Tool {
+        name: "process_logs",
+        description: processes::LOGS,
+        effect: Effect::Reads,
+        arguments: processes::logs_arguments,
+        required: &["process_id"],
+        run: |call| Box::pin(async move { processes::logs(&call, id(&call)?).await }),
+    },
+    Tool {
+        name: "stop_process",
+        description: processes::STOP,
+        effect: Effect::Destroys,
+        arguments: processes::stop_arguments,
+        required: &["process_id"],
+        run: |call| Box::pin(async move { processes::stop(&call, id(&call)?).await }),
+    },
 ];
 
 #[derive(Debug, Deserialize)]
 struct Shell {
     command: String,
+    cwd: Option<String>,
+    env: Option<BTreeMap<String, String>>,
     timeout_seconds: Option<f64>,
     /// The former name, in milliseconds.
     timeout_ms: Option<f64>,
@@ -111,23 +149,32 @@ fn id<'a>(call: &ToolCall<'a>) -> Result<&'a str, ControlError> {
 }
 
 async fn shell(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
-    let Shell { command, timeout_seconds, timeout_ms } = call.arguments()?;
+    let Shell { command, cwd, env, timeout_seconds, timeout_ms } = call.arguments()?;
     let asked = timeout_seconds.or(timeout_ms.map(|ms| ms / 1000.0)).filter(|seconds| *seconds != 0.0);
     let timeout = asked.unwrap_or(TIMEOUT_SECONDS_DEFAULT);
-    let request =
-        ExecRequest { cmd: command.into(), timeout_seconds: Some(timeout), ..ExecRequest::default() };
-    let answer = match call.control.exec(call.caller, id(&call)?, request).await {
+    let request = ExecRequest {
+        cmd: command.into(),
+        cwd,
+        env,
+        timeout_seconds: Some(timeout),
+        ..ExecRequest::default()
+    };
+    let mut answer = match call.control.exec(call.caller, id(&call)?, request).await {
         Ok(answer) => answer,
         Err(error) if error.kind == Kind::Timeout => {
             let partial = error.partial.as_deref().cloned().unwrap_or_default();
             let end =
-                format!("[{error}; it was killed. Raise timeout_seconds, or start it in the background]");
+                format!("[{error}; it was killed. Raise timeout_seconds, or start it with start_process]");
             let text = written(partial.stdout, &partial.stderr, partial.truncated, &end);
             return Ok(ToolAnswer::text(text).failed());
         }
         Err(error) => return Err(error),
     };
-    let end = format!("[exit code {}]", answer.exit_code);
+    answer.hint = answer.hint.map(|hint| hints::translated(&hint, call.scope()));
+    let mut end = format!("[exit code {}]", answer.exit_code);
+    if let Some(hint) = &answer.hint {
+        end = format!("[{hint}]\n{end}");
+    }
     let told = ToolAnswer::text(written(answer.stdout.clone(), &answer.stderr, answer.truncated, &end))
         .structured(&answer)?;
     Ok(if answer.exit_code == 0 { told } else { told.failed() })

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::hints;
 use crate::answer;
 
 /// Largest file that is read as one result.
@@ -82,6 +83,15 @@ fn is_former_name(tool: &str, argument: &str) -> bool {
     (tool, argument) == ("shell", "timeout_ms")
 }
 
+/// What a server's tools are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All of a workspace.
+    Workspace,
+    /// One sandbox.
+    Sandbox,
+}
+
 /// A tool that is called.
 pub(super) struct ToolCall<'a> {
     pub(super) control: &'a Control,
@@ -94,6 +104,11 @@ pub(super) struct ToolCall<'a> {
 }
 
 impl ToolCall<'_> {
+    /// What the server that was asked is about.
+    pub(super) fn scope(&self) -> Scope {
+        if self.sandbox.is_some() { Scope::Sandbox } else { Scope::Workspace }
+    }
+
     /// The arguments, as a tool wants them.
     pub(super) fn arguments<T: DeserializeOwned>(&self) -> Result<T, ControlError> {
         if !self.arguments.is_object() {
@@ -178,8 +193,8 @@ impl ToolAnswer {
     }
 }
 
-/// The result of a call. What a service refused is told as the API would have told it.
-pub(super) fn result(outcome: Result<ToolAnswer, ControlError>) -> Value {
+/// The result of a call. What a service refused is told as the API would have told it, in the words of the tools.
+pub(super) fn result(outcome: Result<ToolAnswer, ControlError>, scope: Scope) -> Value {
     let answer = outcome.unwrap_or_else(|error| {
         let cause = error.cause();
         if error.kind == Kind::Internal {
@@ -187,7 +202,10 @@ pub(super) fn result(outcome: Result<ToolAnswer, ControlError>) -> Value {
         } else if let Some(cause) = cause {
             tracing::info!(cause, "a tool failed: {error}");
         }
-        let body = answer::body(error);
+        let mut body = answer::body(error);
+        let hint = body.hint.map(|hint| hints::translated(&hint, scope));
+        body.hint = hint.or_else(|| hints::of_its_own(&body.error, scope).map(str::to_owned));
+        body.error = hints::translated(&body.error, scope);
         ToolAnswer::json(&body).unwrap_or_else(|_| ToolAnswer::text(body.error)).failed()
     });
     answer.into_result()
@@ -244,6 +262,21 @@ pub(super) fn argument(kind: &str, description: &str) -> Value {
     json!({ "type": kind, "description": description })
 }
 
+/// A schema of an argument that is one of a few words.
+pub(super) fn choice(words: &[&str], description: &str) -> Value {
+    json!({ "type": "string", "enum": words, "description": description })
+}
+
+/// A schema of an argument that is names and values.
+pub(super) fn words(description: &str) -> Value {
+    json!({ "type": "object", "additionalProperties": { "type": "string" }, "description": description })
+}
+
+/// A schema of an argument that is names and values, or names and `null` for those that go.
+pub(super) fn changed_words(description: &str) -> Value {
+    json!({ "type": "object", "additionalProperties": { "type": ["string", "null"] }, "description": description })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_list_is_an_object_for_programs() {
-        let result = result(ToolAnswer::json(&json!([1])));
+        let result = result(ToolAnswer::json(&json!([1])), Scope::Workspace);
         assert_eq!(result["content"][0]["text"], "[1]");
         assert_eq!(result["structuredContent"], json!({ "items": [1] }));
     }

@@ -5,15 +5,35 @@ mod explore;
 mod sandboxes;
 mod work;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::code;
-use super::tool::{Effect, Tool, argument};
+use super::tool::{Effect, Tool, argument, changed_words, choice, words};
+use super::{code, processes};
 
 /// Every tool that names a sandbox describes it alike.
-const SANDBOX: &str = "The sandbox's id";
+const SANDBOX: &str = "The sandbox's id or name";
+const NETWORK: &str = "all: it reaches whatever the operator lets sandboxes reach; none: nothing";
 
-pub(super) static TOOLS: [Tool; 17] = [
+/// Arguments of a tool that both servers have, and the sandbox they are about.
+fn with_sandbox(mut arguments: Value) -> Value {
+    arguments["sandbox_id"] = argument("string", SANDBOX);
+    arguments
+}
+
+fn volume() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "name": argument("string", "The volume's name"),
+            "mount": argument("string", "Where to mount it, such as /data; only attached as /dev/vdb and so on when absent"),
+            "read_only": argument("boolean", "Whether it may not be written to"),
+        },
+        "required": ["name"],
+        "additionalProperties": false,
+    })
+}
+
+pub(super) static TOOLS: [Tool; 23] = [
     Tool {
         name: "create_sandbox",
         description: "Create a sandbox: a virtual machine of your own, ready when this returns.",
@@ -22,9 +42,16 @@ pub(super) static TOOLS: [Tool; 17] = [
             json!({
                 "template": argument("string", "The template; code-interpreter when absent. list_templates tells which there are"),
                 "from_snapshot": argument("string", "The id of a snapshot to start from instead of a template"),
-                "ttl_seconds": argument("integer", "Seconds of idleness after which it is deleted"),
-                "metadata": { "type": "object", "additionalProperties": { "type": "string" },
-                    "description": "Metadata as names and values" },
+                "name": argument("string", "A name of your own, which stands wherever an id does: lowercase letters, digits and -, at most 40"),
+                "ttl_seconds": argument("integer", "Seconds of idleness after which it is deleted, or sleeps if it is persistent"),
+                "persistent": argument("boolean", "Sleep when idle instead of being deleted"),
+                "env": words("Variables of every command, as names and values. They are never shown again"),
+                "volumes": { "type": "array", "items": volume(), "description": "Volumes to attach" },
+                "network": choice(&["none", "all"], NETWORK),
+                "cpu": argument("integer", "Virtual CPUs; those of the template when absent"),
+                "memory_mb": argument("integer", "Memory in MiB; that of the template when absent"),
+                "disk_gb": argument("integer", "Size of its disk in GiB; that of what it starts from when absent"),
+                "metadata": words("Metadata as names and values"),
             })
         },
         required: &[],
@@ -37,6 +64,32 @@ pub(super) static TOOLS: [Tool; 17] = [
         arguments: || json!({}),
         required: &[],
         run: |call| Box::pin(sandboxes::list(call)),
+    },
+    Tool {
+        name: "get_sandbox",
+        description: "Tell everything about a sandbox: its status, size, network, metadata and how long it may still idle.",
+        effect: Effect::Reads,
+        arguments: || json!({ "sandbox_id": argument("string", SANDBOX) }),
+        required: &["sandbox_id"],
+        run: |call| Box::pin(sandboxes::get(call)),
+    },
+    Tool {
+        name: "update_sandbox",
+        description: "Change a sandbox: its name, how long it may idle, its metadata, variables or network. What is absent stays.",
+        effect: Effect::Changes,
+        arguments: || {
+            json!({
+                "sandbox_id": argument("string", SANDBOX),
+                "name": argument("string", "A new name; an empty one removes it"),
+                "ttl_seconds": argument("integer", "Seconds of idleness after which it is deleted, or sleeps if it is persistent"),
+                "persistent": argument("boolean", "Sleep when idle instead of being deleted"),
+                "metadata": changed_words("Metadata to set, or to remove with null"),
+                "env": changed_words("Variables to set, or to remove with null, for commands started from now on"),
+                "network": choice(&["none", "all"], NETWORK),
+            })
+        },
+        required: &["sandbox_id"],
+        run: |call| Box::pin(sandboxes::update(call)),
     },
     Tool {
         name: "delete_sandbox",
@@ -54,8 +107,8 @@ pub(super) static TOOLS: [Tool; 17] = [
             json!({
                 "sandbox_id": argument("string", SANDBOX),
                 "count": argument("integer", "How many copies; 1 when absent"),
-                "metadata": { "type": "object", "additionalProperties": { "type": "string" },
-                    "description": "Metadata of the copies, as names and values" },
+                "name": argument("string", "A name for the copy, where it is only one"),
+                "metadata": words("Metadata of the copies, as names and values"),
             })
         },
         required: &["sandbox_id"],
@@ -71,9 +124,14 @@ pub(super) static TOOLS: [Tool; 17] = [
     },
     Tool {
         name: "wake_sandbox",
-        description: "Wake a sandbox that sleeps.",
+        description: "Wake a sandbox that sleeps, let one go on that is paused, or start one from its disk.",
         effect: Effect::Changes,
-        arguments: || json!({ "sandbox_id": argument("string", SANDBOX) }),
+        arguments: || {
+            json!({
+                "sandbox_id": argument("string", SANDBOX),
+                "cold": argument("boolean", "Start it from its disk, where its memory cannot be used: what was in memory is lost"),
+            })
+        },
         required: &["sandbox_id"],
         run: |call| Box::pin(sandboxes::wake(call)),
     },
@@ -128,6 +186,8 @@ pub(super) static TOOLS: [Tool; 17] = [
             json!({
                 "sandbox_id": argument("string", SANDBOX),
                 "command": argument("string", "A line for the shell"),
+                "cwd": argument("string", "The working directory; the user's home when absent"),
+                "env": words("Variables on top of the sandbox's own, as names and values"),
                 "timeout_seconds": argument("number", "After this long it is killed; 60 when absent, 300 at most"),
             })
         },
@@ -135,14 +195,42 @@ pub(super) static TOOLS: [Tool; 17] = [
         run: |call| Box::pin(work::run_command(call)),
     },
     Tool {
+        name: "start_process",
+        description: processes::START,
+        effect: Effect::Destroys,
+        arguments: || with_sandbox(processes::start_arguments()),
+        required: &["sandbox_id", "command"],
+        run: |call| Box::pin(work::start_process(call)),
+    },
+    Tool {
+        name: "list_processes",
+        description: processes::LIST,
+        effect: Effect::Reads,
+        arguments: || json!({ "sandbox_id": argument("string", SANDBOX) }),
+        required: &["sandbox_id"],
+        run: |call| Box::pin(work::list_processes(call)),
+    },
+    Tool {
+        name: "process_logs",
+        description: processes::LOGS,
+        effect: Effect::Reads,
+        arguments: || with_sandbox(processes::logs_arguments()),
+        required: &["sandbox_id", "process_id"],
+        run: |call| Box::pin(work::process_logs(call)),
+    },
+    Tool {
+        name: "stop_process",
+        description: processes::STOP,
+        effect: Effect::Destroys,
+        arguments: || with_sandbox(processes::stop_arguments()),
+        required: &["sandbox_id", "process_id"],
+        run: |call| Box::pin(work::stop_process(call)),
+    },
+    Tool {
         name: "run_code",
         description: "Run code in an interpreter that keeps its variables from call to call, and get its output and results. Plots come as images.",
         effect: Effect::Destroys,
-        arguments: || {
-            let mut arguments = code::arguments();
-            arguments["sandbox_id"] = argument("string", SANDBOX);
-            arguments
-        },
+        arguments: || with_sandbox(code::arguments()),
         required: &["sandbox_id", "code"],
         run: |call| Box::pin(work::run_code(call)),
     },
@@ -204,3 +292,36 @@ pub(super) static TOOLS: [Tool; 17] = [
         run: |call| Box::pin(sandboxes::templates(call)),
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use contract::sandbox::CreateSandbox;
+    use utoipa::PartialSchema;
+
+    use super::*;
+    use crate::mcp::sandbox_tools;
+
+    #[test]
+    fn what_is_required_is_an_argument_and_every_argument_is_described() {
+        for tool in TOOLS.iter().chain(&sandbox_tools::TOOLS) {
+            let arguments = (tool.arguments)();
+            for name in tool.required {
+                assert!(arguments.get(name).is_some(), "{}: {name}", tool.name);
+            }
+            for (name, schema) in arguments.as_object().into_iter().flatten() {
+                assert!(schema["description"].is_string(), "{}: {name}", tool.name);
+                assert!(!name.ends_with("_ms"), "{}: {name}: times are in seconds", tool.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sandbox_is_created_with_all_that_the_api_takes() {
+        let schema = serde_json::to_value(CreateSandbox::schema()).unwrap();
+        let api = schema["properties"].as_object().unwrap();
+        let create = TOOLS.iter().find(|tool| tool.name == "create_sandbox").unwrap();
+        let arguments = (create.arguments)();
+        let arguments = arguments.as_object().unwrap();
+        assert_eq!(api.keys().collect::<Vec<_>>(), arguments.keys().collect::<Vec<_>>());
+    }
+}

@@ -2,14 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use contract::sandbox::NetworkMode;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Create {
-    pub(super) template: Option<String>,
-    pub(super) from_snapshot: Option<String>,
+pub(super) struct Update {
+    pub(super) sandbox_id: String,
+    pub(super) name: Option<String>,
     pub(super) ttl_seconds: Option<i64>,
-    pub(super) metadata: Option<BTreeMap<String, String>>,
+    pub(super) persistent: Option<bool>,
+    pub(super) metadata: Option<BTreeMap<String, Option<String>>>,
+    pub(super) env: Option<BTreeMap<String, Option<String>>>,
+    pub(super) network: Option<NetworkMode>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Wake {
+    pub(super) sandbox_id: String,
+    pub(super) cold: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -21,6 +31,7 @@ pub(super) struct One {
 pub(super) struct Fork {
     pub(super) sandbox_id: String,
     pub(super) count: Option<i64>,
+    pub(super) name: Option<String>,
     pub(super) metadata: Option<BTreeMap<String, String>>,
 }
 
@@ -28,6 +39,8 @@ pub(super) struct Fork {
 pub(super) struct Command {
     pub(super) sandbox_id: String,
     pub(super) command: String,
+    pub(super) cwd: Option<String>,
+    pub(super) env: Option<BTreeMap<String, String>>,
     pub(super) timeout_seconds: Option<f64>,
 }
 

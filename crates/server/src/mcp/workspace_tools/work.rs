@@ -5,9 +5,9 @@ use contract::port::CreatePreview;
 use control::ControlError;
 
 use super::arguments::{At, Command, Expose, List, One, Write};
-use crate::mcp::code;
 use crate::mcp::sandbox_tools::DIRECTORY_DEFAULT;
 use crate::mcp::tool::{ToolAnswer, ToolCall, read_file, write_file};
+use crate::mcp::{code, hints, processes};
 
 /// How long a command may run unless told otherwise.
 const TIMEOUT_SECONDS_DEFAULT: f64 = 60.0;
@@ -20,15 +20,37 @@ pub(super) fn timeout_seconds(asked: Option<f64>) -> f64 {
 }
 
 pub(super) async fn run_command(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
-    let Command { sandbox_id, command, timeout_seconds } = call.arguments()?;
+    let Command { sandbox_id, command, cwd, env, timeout_seconds } = call.arguments()?;
     let timeout_seconds = Some(self::timeout_seconds(timeout_seconds));
-    let request = ExecRequest { cmd: command.into(), timeout_seconds, ..ExecRequest::default() };
-    ToolAnswer::json(&call.control.exec(call.caller, &sandbox_id, request).await?)
+    let request = ExecRequest { cmd: command.into(), cwd, env, timeout_seconds, ..ExecRequest::default() };
+    let mut answer = call.control.exec(call.caller, &sandbox_id, request).await?;
+    answer.hint = answer.hint.map(|hint| hints::translated(&hint, call.scope()));
+    ToolAnswer::json(&answer)
 }
 
 pub(super) async fn run_code(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
     let One { sandbox_id } = call.arguments()?;
     code::run(&call, &sandbox_id).await
+}
+
+pub(super) async fn start_process(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    processes::start(&call, &sandbox_id).await
+}
+
+pub(super) async fn list_processes(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    processes::list(&call, &sandbox_id).await
+}
+
+pub(super) async fn process_logs(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    processes::logs(&call, &sandbox_id).await
+}
+
+pub(super) async fn stop_process(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
+    let One { sandbox_id } = call.arguments()?;
+    processes::stop(&call, &sandbox_id).await
 }
 
 pub(super) async fn read(call: ToolCall<'_>) -> Result<ToolAnswer, ControlError> {
