@@ -70,7 +70,7 @@ pub struct Sandbox {
     /// Bytes on disk that only this sandbox uses; present when one sandbox is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique_bytes: Option<u64>,
-    /// What the caller should know about what was asked for; in answers to create and change only.
+    /// What the caller should know about what was asked for; in answers to create and change and where one sandbox is asked for, as long as it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

@@ -54,7 +54,9 @@ impl Control {
     pub async fn sandbox(&self, caller: &Caller, id: &str) -> Result<Sandbox, ControlError> {
         let row = self.row(caller, id).await?;
         let unique_bytes = self.node().unique_bytes(&row.id).await;
-        Ok(Sandbox { unique_bytes: Some(unique_bytes), ..listed(self.node(), self.activity(), row) })
+        let warnings = self.network_warnings(row.network);
+        let listed = listed(self.node(), self.activity(), row);
+        Ok(Sandbox { unique_bytes: Some(unique_bytes), warnings, ..listed })
     }
 
     /// Changes what is written on a sandbox.
@@ -91,12 +93,10 @@ impl Control {
             self.apply_network(&row.id, mode).await?;
         }
         // By its id: it may have another name now.
-        let mut sandbox = self.sandbox(caller, row.id.as_str()).await?;
-        sandbox.warnings = network.map(|mode| self.network_warnings(mode)).unwrap_or_default();
-        Ok(sandbox)
+        self.sandbox(caller, row.id.as_str()).await
     }
 
-    /// What a caller should know about the network that was asked for.
+    /// What a caller should know about the network that was asked for. It is true as long as the network and the server stay as they are.
     pub(crate) fn network_warnings(&self, mode: NetworkMode) -> Vec<String> {
         match mode {
             NetworkMode::All if !self.node().has_uplink() => vec![
