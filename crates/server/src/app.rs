@@ -13,10 +13,11 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::answer::Failed;
 use crate::operations::Build;
+use crate::query::Parameters;
 use crate::{
     auth, builds, contexts, docs, events, exec, exec_socket, file_watch, files, forks, identity,
-    language_server, lifecycle, logs, mcp, metrics, operations, ports, preview, processes, proxy, request_id,
-    sandboxes, signed_file, snapshots, templates, terminal, tunnel, volumes,
+    language_server, lifecycle, logs, mcp, metrics, operations, ports, preview, processes, proxy, query,
+    request_id, sandboxes, signed_file, snapshots, templates, terminal, tunnel, volumes,
 };
 
 #[derive(OpenApi)]
@@ -46,6 +47,11 @@ const FAILURES: [(&str, &str); 12] = [
 ];
 
 fn with_key() -> OpenApiRouter<Control> {
+    api().merge(proxy::routes())
+}
+
+/// What is answered here and passed on to no guest.
+fn api() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .merge(sandboxes::routes())
         .merge(lifecycle::routes())
@@ -61,7 +67,6 @@ fn with_key() -> OpenApiRouter<Control> {
         .merge(snapshots::routes())
         .merge(forks::routes())
         .merge(ports::routes())
-        .merge(proxy::routes())
         .merge(tunnel::routes())
         .merge(volumes::routes())
         .merge(templates::routes())
@@ -126,8 +131,10 @@ async fn wrong_method() -> Failed {
 
 /// The whole API.
 pub fn router(control: &Control, build: &Build) -> Router {
-    let (protected, _) = with_key().split_for_parts();
-    let protected = protected.layer(from_fn_with_state(control.clone(), auth::layer));
+    let (api, document) = api().split_for_parts();
+    let api = api.layer(from_fn_with_state(Parameters::of(&document), query::layer));
+    let (proxied, _) = proxy::routes().split_for_parts();
+    let protected = api.merge(proxied).layer(from_fn_with_state(control.clone(), auth::layer));
     let (open, _) = operations::routes().split_for_parts();
     let open = open.layer(Extension(build.clone()));
     let (signed, _) = signed_file::open_routes().split_for_parts();

@@ -41,6 +41,7 @@ mod preview;
 mod preview_host;
 mod processes;
 mod proxy;
+mod query;
 mod request_id;
 mod sandbox_filter;
 mod sandboxes;

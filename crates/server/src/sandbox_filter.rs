@@ -1,4 +1,4 @@
-//! Which sandboxes a query asks for. Parameters that nobody knows are ignored: browsers and proxies add some.
+//! Which sandboxes a query asks for. Parameters that the route does not have are refused before ([`crate::query`]).
 
 use contract::sandbox::{SandboxFilter, SandboxStatus};
 use control::ControlError;

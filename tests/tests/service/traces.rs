@@ -75,7 +75,7 @@ fn a_collector_gets_what_requests_did_and_no_secret() -> Result<()> {
 
         let body = json!({ "template": TEMPLATE, "persistent": true, "env": { "TOKEN": SECRET },
             "metadata": { "secret.key": SECRET, "note": SECRET } });
-        let path = format!("/v1/sandboxes?note={SECRET}");
+        let path = format!("/v1/sandboxes?access_token={SECRET}");
         let made = traced(&client, Method::POST, &path, &trace(1), Some(body)).await?.expect(201)?.json()?;
         let id = made["id"].as_str().context("no id")?.to_owned();
         let at = |rest: &str| format!("/v1/sandboxes/{id}{rest}");
