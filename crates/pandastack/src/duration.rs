@@ -65,6 +65,24 @@ pub(crate) fn age(time: &str, now_unix_ms: i64) -> Option<String> {
     Some(short(u64::try_from(ms).unwrap_or(0) / 1000))
 }
 
+/// How long ago a time was, as a column of a table has room for; the time itself where it cannot be read.
+pub(crate) fn since(time: &str) -> String {
+    age(time, now_unix_ms()).unwrap_or_else(|| time.to_owned())
+}
+
+/// How long ago milliseconds of Unix time were.
+pub(crate) fn age_of(unix_ms: u64) -> String {
+    let now = u64::try_from(now_unix_ms()).unwrap_or(0);
+    short(now.saturating_sub(unix_ms) / 1000)
+}
+
+/// How long it is until an RFC 3339 time, such as `in 5h`; `over` for one that has been.
+pub(crate) fn until(time: &str, now_unix_ms: i64) -> Option<String> {
+    let ms = contract::time::parse(time)?.saturating_sub(now_unix_ms);
+    let left = u64::try_from(ms).ok().filter(|ms| *ms > 0);
+    Some(left.map_or_else(|| "over".to_owned(), |ms| format!("in {}", short(ms / 1000))))
+}
+
 /// Milliseconds of Unix time, now.
 pub(crate) fn now_unix_ms() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -114,5 +132,8 @@ mod tests {
         assert_eq!(age("1970-01-01T00:00:01.000Z", 200_000).as_deref(), Some("3m"));
         assert_eq!(age("1970-01-01T00:00:09.000Z", 1000).as_deref(), Some("0s"));
         assert_eq!(age("yesterday", 0), None);
+        assert_eq!(since("yesterday"), "yesterday");
+        assert_eq!(until("1970-01-01T05:00:00.000Z", 0).as_deref(), Some("in 5h"));
+        assert_eq!(until("1970-01-01T05:00:00.000Z", 18_000_000).as_deref(), Some("over"));
     }
 }

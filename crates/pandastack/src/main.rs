@@ -19,6 +19,7 @@ mod moving_line;
 mod output;
 mod progress;
 mod quoting;
+mod short_id;
 mod signals;
 mod table;
 mod traces;

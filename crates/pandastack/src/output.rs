@@ -89,7 +89,7 @@ pub(crate) fn list<T: Serialize, const N: usize>(
 pub(crate) fn names<T: Serialize>(
     format: Format,
     items: &[T],
-    name: impl Fn(&T) -> &String,
+    name: impl Fn(&T) -> String,
 ) -> io::Result<()> {
     result(format, &items, || items.iter().map(|one| format!("{}\n", name(one))).collect())
 }

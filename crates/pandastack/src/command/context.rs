@@ -15,7 +15,11 @@ use crate::table::table;
 pub(crate) enum Command {
     /// The contexts there are.
     #[command(visible_alias = "ls", after_help = "Example:\n  pandastack context list")]
-    List,
+    List {
+        /// Only the names.
+        #[arg(long, short)]
+        quiet: bool,
+    },
     /// Make a context the one that is used when none is named.
     #[command(after_help = "Example:\n  pandastack context use work")]
     Use {
@@ -33,7 +37,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, format: Format) -> anyhow::Result<ExitCode> {
     let mut file = ContextFile::read()?;
     match command {
-        Command::List => {
+        Command::List { quiet } => {
             let current = |name: &str| file.current.as_deref() == Some(name);
             let values: Vec<_> = file
                 .contexts
@@ -42,6 +46,10 @@ pub(crate) fn run(command: Command, format: Format) -> anyhow::Result<ExitCode> 
                     json!({ "name": name, "api": context.api, "current": current(name), "has_key": context.api_key.is_some() })
                 })
                 .collect();
+            if quiet {
+                output::names(format, &values, |one| one["name"].as_str().unwrap_or_default().to_owned())?;
+                return Ok(ExitCode::SUCCESS);
+            }
             output::result(format, &values, || {
                 let rows: Vec<_> = file
                     .contexts

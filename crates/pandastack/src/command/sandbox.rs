@@ -13,7 +13,6 @@ mod port_forward;
 mod process;
 mod relay;
 mod run_code;
-mod short_id;
 mod ssh;
 mod ssh_config;
 mod ssh_key;
@@ -194,6 +193,9 @@ pub(crate) enum Command {
     Ports {
         /// The sandbox.
         id: String,
+        /// Only the ports.
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// Name a port of a sandbox, so that it is reached from outside whatever its number.
     #[command(after_help = "Example:\n  pandastack sandbox add-port 0a1b2c3d 5432 --label database")]
@@ -260,7 +262,7 @@ pub(crate) async fn run(
         Command::Explore(arguments) => return explore::run(&api, arguments, format).await,
         Command::Events { id, tail } => look::events(&api, &id, tail, format).await?,
         Command::Metrics { id } => look::metrics(&api, &id, format).await?,
-        Command::Ports { id } => look::ports(&api, &id, format).await?,
+        Command::Ports { id, quiet } => look::ports(&api, &id, quiet, format).await?,
         Command::AddPort { id, port, label } => look::add_port(&api, &id, port, label, format).await?,
         Command::PreviewUrl(arguments) => look::preview_url(&api, arguments, format).await?,
     }

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::connection::Connection;
+use crate::duration::since;
 use crate::each::each;
 use crate::output::{self, Format};
+use crate::short_id::{short, width};
 use crate::table::size;
 
 /// What to do with snapshots.
@@ -18,6 +20,9 @@ pub(crate) enum Command {
         /// Only those of this sandbox.
         #[arg(long)]
         sandbox: Option<String>,
+        /// Whole ids.
+        #[arg(long)]
+        no_trunc: bool,
         /// Only the ids.
         #[arg(long, short)]
         quiet: bool,
@@ -44,15 +49,17 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let api = connection.api()?;
     match command {
-        Command::List { sandbox, quiet } => {
+        Command::List { sandbox, no_trunc, quiet } => {
             let snapshots = api.snapshots(sandbox.as_deref()).await?;
             if quiet {
-                output::names(format, &snapshots, |one| &one.id)?;
+                output::names(format, &snapshots, |one| one.id.clone())?;
                 return Ok(ExitCode::SUCCESS);
             }
-            output::list(format, &snapshots, ["ID", "SANDBOX", "TEMPLATE", "ON DISK", "CREATED"], |one| {
-                let bytes = size(one.unique_bytes);
-                [&one.id, &one.sandbox_id, &one.template, &bytes, &one.created_at].map(Clone::clone)
+            let width = width(no_trunc, snapshots.iter().flat_map(|one| [one.id.as_str(), &one.sandbox_id]));
+            output::list(format, &snapshots, ["ID", "SANDBOX", "TEMPLATE", "ON DISK", "AGE"], |one| {
+                let (id, sandbox) = (short(&one.id, width), short(&one.sandbox_id, width));
+                [id, sandbox, &one.template, &size(one.unique_bytes), &since(&one.created_at)]
+                    .map(str::to_owned)
             })?;
         }
         Command::Get { id } => output::object(format, &api.snapshot_of_id(&id).await?)?,

@@ -39,7 +39,11 @@ pub(crate) enum Command {
     Build(build::Arguments),
     /// The builds there were, newest first.
     #[command(after_help = "Example:\n  pandastack template builds")]
-    Builds,
+    Builds {
+        /// Only the ids.
+        #[arg(long, short)]
+        quiet: bool,
+    },
     /// What a build says; follows one that is not over.
     #[command(visible_alias = "build-logs", after_help = "Example:\n  pandastack template logs bld_0a1b2c3d")]
     Logs {
@@ -98,7 +102,7 @@ pub(crate) async fn run(
         Command::List { quiet } => {
             let templates = connection.api()?.templates().await?;
             if quiet {
-                output::names(format, &templates, |one| &one.name)?;
+                output::names(format, &templates, |one| one.name.clone())?;
                 return Ok(ExitCode::SUCCESS);
             }
             output::result(format, &templates, || {
@@ -114,7 +118,7 @@ pub(crate) async fn run(
         Command::Get { name } => show(&connection.api()?.template(&name).await?)?,
         Command::Prepare { name } => show(&connection.api()?.prepare_template(&name).await?)?,
         Command::Build(arguments) => return build::run(&connection.api()?, arguments, format).await,
-        Command::Builds => build::list(&connection.api()?, format).await?,
+        Command::Builds { quiet } => build::list(&connection.api()?, quiet, format).await?,
         Command::Logs { build, no_follow } => {
             return build::logs(&connection.api()?, &build, no_follow).await;
         }

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use contract::identity::CreateToken;
 
 use crate::connection::Connection;
-use crate::duration::seconds;
+use crate::duration::{now_unix_ms, seconds, since, until};
 use crate::each::each;
 use crate::output::{self, Format, say};
 
@@ -61,13 +61,15 @@ pub(crate) async fn run(
             say(format!("key {} is shown this once", made.about.prefix));
         }
         Command::List { quiet: true } => {
-            output::names(format, &api.tokens().await?, |one| &one.prefix)?;
+            output::names(format, &api.tokens().await?, |one| one.prefix.clone())?;
         }
         Command::List { quiet: false } => {
-            let headings = ["PREFIX", "LABEL", "SCOPE", "CREATED", "EXPIRES"];
+            let headings = ["PREFIX", "LABEL", "SCOPE", "AGE", "EXPIRES"];
             output::list(format, &api.tokens().await?, headings, |one| {
-                let expires = one.expires_at.as_deref().unwrap_or("never");
-                [one.prefix.as_str(), &one.label, &one.scope, &one.created_at, expires].map(str::to_owned)
+                let left = |time: &String| until(time, now_unix_ms()).unwrap_or_else(|| time.clone());
+                let expires = one.expires_at.as_ref().map_or_else(|| "never".to_owned(), left);
+                let (prefix, label, scope) = (one.prefix.clone(), one.label.clone(), one.scope.clone());
+                [prefix, label, scope, since(&one.created_at), expires]
             })?;
         }
         Command::Revoke { prefixes } => {

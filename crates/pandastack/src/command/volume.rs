@@ -7,8 +7,10 @@ use contract::volume::{CreateVolume, PatchVolume, Volume};
 
 use crate::amount;
 use crate::connection::Connection;
+use crate::duration::since;
 use crate::each::each;
 use crate::output::{self, Format};
+use crate::short_id::{short, width};
 use crate::table::size;
 
 /// What to do with volumes.
@@ -26,6 +28,9 @@ pub(crate) enum Command {
     /// The volumes there are.
     #[command(visible_alias = "ls", after_help = "Example:\n  pandastack volume list")]
     List {
+        /// Whole ids of sandboxes.
+        #[arg(long)]
+        no_trunc: bool,
         /// Only the names.
         #[arg(long, short)]
         quiet: bool,
@@ -69,14 +74,17 @@ pub(crate) async fn run(
         Command::Resize { name, size: mib } => {
             show(&api.patch_volume(&name, &PatchVolume { size_mb: Some(mib) }).await?)?;
         }
-        Command::List { quiet: true } => {
-            output::names(format, &api.volumes().await?, |one| &one.name)?;
+        Command::List { quiet: true, .. } => {
+            output::names(format, &api.volumes().await?, |one| one.name.clone())?;
         }
-        Command::List { quiet: false } => {
-            let headings = ["NAME", "SIZE", "ON DISK", "ATTACHED TO", "CREATED"];
-            output::list(format, &api.volumes().await?, headings, |one| {
-                let (name, created) = (one.name.clone(), one.created_at.clone());
-                [name, size(one.size_bytes), size(one.used_bytes), one.attached_to.join(", "), created]
+        Command::List { quiet: false, no_trunc } => {
+            let headings = ["NAME", "SIZE", "ON DISK", "ATTACHED TO", "AGE"];
+            let volumes = api.volumes().await?;
+            let width = width(no_trunc, volumes.iter().flat_map(|one| &one.attached_to).map(String::as_str));
+            output::list(format, &volumes, headings, |one| {
+                let attached: Vec<_> = one.attached_to.iter().map(|id| short(id, width)).collect();
+                let (name, age) = (one.name.clone(), since(&one.created_at));
+                [name, size(one.size_bytes), size(one.used_bytes), attached.join(", "), age]
             })?;
         }
         Command::Delete { names } => {

@@ -7,7 +7,7 @@ use client::Api;
 use contract::interpreter::CreateContext;
 
 use super::run_code;
-use crate::duration::seconds;
+use crate::duration::{seconds, since};
 use crate::each::each;
 use crate::output::{self, Format};
 
@@ -31,6 +31,9 @@ pub(crate) enum Command {
     List {
         /// The sandbox.
         id: String,
+        /// Only the ids.
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// Run code in a context; ends with 0, or 1 when it failed.
     #[command(
@@ -69,10 +72,14 @@ pub(super) async fn run(api: &Api, command: Command, format: Format) -> anyhow::
             let made = api.create_context(&id, &CreateContext { language: Some(language), cwd }).await?;
             output::result(format, &made, || made.id.clone())?;
         }
-        Command::List { id } => {
+        Command::List { id, quiet } => {
             let contexts = api.contexts(&id).await?;
-            output::list(format, &contexts, ["ID", "LANGUAGE", "CELLS", "CREATED"], |one| {
-                [one.id.clone(), one.language.clone(), one.cells.to_string(), one.created_at.clone()]
+            if quiet {
+                output::names(format, &contexts, |one| one.id.clone())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            output::list(format, &contexts, ["ID", "LANGUAGE", "CELLS", "AGE"], |one| {
+                [one.id.clone(), one.language.clone(), one.cells.to_string(), since(&one.created_at)]
             })?;
         }
         Command::Run { id, context_id, code, timeout } => {

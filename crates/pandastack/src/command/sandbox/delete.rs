@@ -7,11 +7,11 @@ use clap::Args;
 use client::Api;
 use contract::sandbox::{DeletedSandboxes, Sandbox};
 
-use super::short_id::{length, short};
 use super::which::Which;
 use crate::each::each;
 use crate::local_terminal;
 use crate::output::{self, Format, say};
+use crate::short_id::{length, short};
 
 /// How many are named in a question.
 const NAMED_MAX: usize = 5;

@@ -4,10 +4,10 @@ use clap::Args;
 use client::Api;
 use contract::sandbox::{Sandbox, SandboxStatus};
 
-use super::short_id::{length, short};
 use super::which::Which;
 use crate::duration;
 use crate::output::{self, Format};
+use crate::short_id::{short, width};
 use crate::table::table;
 
 /// Options of `list`.
@@ -26,13 +26,10 @@ pub(crate) struct Arguments {
 pub(super) async fn run(api: &Api, arguments: &Arguments, format: Format) -> anyhow::Result<()> {
     let sandboxes = api.list_sandboxes(&arguments.which.filter()).await?;
     if arguments.quiet {
-        return Ok(output::names(format, &sandboxes, |one| &one.id)?);
+        return Ok(output::names(format, &sandboxes, |one| one.id.clone())?);
     }
     Ok(output::result(format, &sandboxes, || {
-        let width = match arguments.no_trunc {
-            true => usize::MAX,
-            false => length(sandboxes.iter().map(|one| one.id.as_str())),
-        };
+        let width = width(arguments.no_trunc, sandboxes.iter().map(|one| one.id.as_str()));
         shown(&sandboxes, width, duration::now_unix_ms())
     })?)
 }

@@ -84,7 +84,10 @@ pub(super) async fn metrics(api: &Api, id: &str, format: Format) -> anyhow::Resu
     Ok(output::object(format, &api.sandbox_metrics(id).await?)?)
 }
 
-pub(super) async fn ports(api: &Api, id: &str, format: Format) -> anyhow::Result<()> {
+pub(super) async fn ports(api: &Api, id: &str, quiet: bool, format: Format) -> anyhow::Result<()> {
+    if quiet {
+        return Ok(output::names(format, &api.ports(id).await?, |one| one.port.to_string())?);
+    }
     let headings = ["PORT", "LABEL", "LISTENING", "SOURCE", "WITH A KEY"];
     Ok(output::list(format, &api.ports(id).await?, headings, |one| {
         let listening = if one.listening { "yes" } else { "no" };

@@ -32,6 +32,9 @@ pub(crate) enum Command {
     List {
         /// The sandbox.
         id: String,
+        /// Only the ids.
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// One process.
     #[command(after_help = "Example:\n  pandastack sandbox process get 0a1b2c3d web")]
@@ -122,8 +125,12 @@ impl Which {
 pub(super) async fn run(api: &Api, command: Command, format: Format) -> anyhow::Result<ExitCode> {
     match command {
         Command::Start(arguments) => start(api, arguments, format).await?,
-        Command::List { id } => {
+        Command::List { id, quiet } => {
             let processes = api.processes(&id).await?;
+            if quiet {
+                output::names(format, &processes, |one| one.id.to_string())?;
+                return Ok(ExitCode::SUCCESS);
+            }
             output::list(format, &processes, ["ID", "PID", "STATE", "TAG", "COMMAND"], |one| {
                 let tag = one.tag.clone().unwrap_or_default();
                 [one.id.to_string(), one.pid.to_string(), state(one), tag, one.command.clone()]

@@ -7,11 +7,11 @@ use clap::Args;
 use client::Api;
 use contract::sandbox::{Sandbox, SandboxFilter};
 
-use super::short_id::{length, short};
 use super::ssh_key::{SshFiles, read};
 use crate::connection::{Connection, KEY_VARIABLE};
 use crate::output::{Format, result, say};
 use crate::quoting::quoted;
+use crate::short_id::{length, short};
 
 /// How the file begins.
 const HEAD: &str = "# Made by `pandastack sandbox ssh-config --write`, which replaces it.\n";

@@ -6,9 +6,9 @@ use client::Api;
 use contract::sandbox::SandboxStatus;
 use contract::tree::{SandboxTree, TreeNode, TreeSnapshot};
 
-use super::short_id::{length, short};
 use crate::duration;
 use crate::output::{self, Format};
+use crate::short_id::{length, short};
 use crate::table::plain;
 
 /// What a tree is drawn with.

@@ -13,6 +13,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::context_archive::{file_pieces, ignored, pieces};
+use crate::duration::since;
 use crate::output::{self, Format, say};
 use crate::progress::Progress;
 use crate::quoting::variables;
@@ -210,20 +211,17 @@ pub(super) async fn logs(api: &Api, id: &str, no_follow: bool) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn list(api: &Api, format: Format) -> anyhow::Result<()> {
+pub(super) async fn list(api: &Api, quiet: bool, format: Format) -> anyhow::Result<()> {
     let builds = api.builds().await?;
+    if quiet {
+        return Ok(output::names(format, &builds, |one| one.id.clone())?);
+    }
     Ok(output::result(format, &builds, || {
         let row = |one: &TemplateBuild| {
-            let started = one.started_at.clone();
-            [
-                one.id.clone(),
-                one.name.clone(),
-                one.status.clone(),
-                started,
-                one.error.clone().unwrap_or_default(),
-            ]
+            let (id, name, status) = (one.id.clone(), one.name.clone(), one.status.clone());
+            [id, name, status, since(&one.started_at), one.error.clone().unwrap_or_default()]
         };
         let rows: Vec<_> = builds.iter().map(row).collect();
-        table(["ID", "TEMPLATE", "STATUS", "STARTED", "ERROR"], &rows)
+        table(["ID", "TEMPLATE", "STATUS", "AGE", "ERROR"], &rows)
     })?)
 }
