@@ -4,8 +4,8 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-use clap::Subcommand;
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
 use domain::{SandboxId, SnapshotId};
 use guest_link::client::ExecLimits;
 use guest_link::message::ProcessSpec;
@@ -14,11 +14,17 @@ use serde_json::json;
 
 use crate::command::template;
 use crate::config::Settings;
+use crate::duration::age_of;
 use crate::engine::open_node;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Hinted};
+use crate::short_id::{short, width};
+use crate::table::{size, table};
 
 /// Most output of one command that is kept.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// Shortest beginning of an id that is looked for.
+const PREFIX_LENGTH_MIN: usize = 4;
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -34,8 +40,8 @@ pub(crate) enum Command {
         snapshot: Option<SnapshotId>,
     },
     /// The sandboxes of this host.
-    #[command(after_help = "Example:\n  pandastack local list")]
-    List,
+    #[command(visible_alias = "ls", after_help = "Example:\n  pandastack local list")]
+    List(Shown),
     /// Run a command in a sandbox; ends with the command's exit code.
     #[command(after_help = "Example:\n  pandastack local exec 0a1b2c3d -- uname -a")]
     Exec {
@@ -62,7 +68,7 @@ pub(crate) enum Command {
     },
     /// The snapshots of this host.
     #[command(after_help = "Example:\n  pandastack local snapshots")]
-    Snapshots,
+    Snapshots(Shown),
     /// Delete a snapshot.
     #[command(after_help = "Example:\n  pandastack local delete-snapshot 0a1b2c3d")]
     DeleteSnapshot {
@@ -108,6 +114,17 @@ pub(crate) enum Command {
     },
 }
 
+/// How a list is shown.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Shown {
+    /// Whole ids.
+    #[arg(long)]
+    no_trunc: bool,
+    /// Only the ids.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
 pub(crate) async fn run(settings: &Settings, command: Command, format: Format) -> anyhow::Result<ExitCode> {
     let mut settings = settings.clone();
     // A call that ends at once has no use for what is made ahead of need.
@@ -123,7 +140,7 @@ async fn perform(node: &Node, command: Command, format: Format) -> anyhow::Resul
     match command {
         Command::Create { template, snapshot } => {
             let snapshot = match snapshot {
-                Some(snapshot) => snapshot,
+                Some(snapshot) => the_snapshot(node, snapshot)?,
                 None => template::bake(node, &template).await?,
             };
             let request = CreateRequest::new(CreateFrom::Snapshot(snapshot));
@@ -131,47 +148,73 @@ async fn perform(node: &Node, command: Command, format: Format) -> anyhow::Resul
             let value = json!({ "id": sandbox.id(), "timings": timings });
             output::result(format, &value, || sandbox.id().to_string())?;
         }
-        Command::List => list(node, format)?,
+        Command::List(shown) => list(node, shown, format)?,
         Command::Exec { id, command } => return exec(node, &id, command).await,
         Command::Fork { id, count } => fork(node, &id, count, format).await?,
         Command::Snapshot { id } => {
-            let (info, timings) = node.snapshot(&node.sandbox(&id)?).await.context("take a snapshot")?;
+            let (info, timings) = node.snapshot(&the_sandbox(node, &id)?).await.context("take a snapshot")?;
             output::result(format, &json!({ "snapshot": info, "timings": timings }), || info.id.to_string())?;
         }
-        Command::Snapshots => {
+        Command::Snapshots(shown) => {
             let snapshots = node.snapshots();
-            output::result(format, &snapshots, || {
-                let line = |info: &node::SnapshotInfo| {
-                    format!(
-                        "{}  {:<20} {:>12} bytes  {}",
-                        info.id,
-                        info.about.template.as_str(),
-                        info.unique_bytes,
-                        place(info.place)
-                    )
-                };
-                snapshots.iter().map(line).collect::<Vec<_>>().join("\n")
+            if shown.quiet {
+                output::names(format, &snapshots, |one| one.id.to_string())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let width = width(shown.no_trunc, snapshots.iter().map(|one| one.id.as_str()));
+            output::list(format, &snapshots, ["ID", "TEMPLATE", "ON DISK", "KEPT"], |one| {
+                let (id, template) = (short(one.id.as_str(), width), one.about.template.as_str());
+                [id, template, &size(one.unique_bytes), place(one.place)].map(str::to_owned)
             })?;
         }
-        Command::DeleteSnapshot { id } => node.delete_snapshot(&id)?,
-        Command::Pause { id } => node.sandbox(&id)?.pause().await?,
-        Command::Resume { id } => node.sandbox(&id)?.resume().await?,
+        Command::DeleteSnapshot { id } => node.delete_snapshot(&the_snapshot(node, id)?)?,
+        Command::Pause { id } => the_sandbox(node, &id)?.pause().await?,
+        Command::Resume { id } => the_sandbox(node, &id)?.resume().await?,
         Command::Hibernate { id } => {
-            let timings = node.sandbox(&id)?.hibernate().await.context("hibernate")?;
+            let timings = the_sandbox(node, &id)?.hibernate().await.context("hibernate")?;
             output::result(format, &timings, String::new)?;
         }
-        Command::Wake { id } => node.sandbox(&id)?.wake().await.map(drop).context("wake")?,
-        Command::StartCold { id } => node.sandbox(&id)?.start_cold().await.context("start from disk")?,
+        Command::Wake { id } => the_sandbox(node, &id)?.wake().await.map(drop).context("wake")?,
+        Command::StartCold { id } => the_sandbox(node, &id)?.start_cold().await.context("start from disk")?,
         Command::Delete { ids } => {
             for id in ids {
-                node.sandbox(&id)?.delete().await.with_context(|| format!("delete {id}"))?;
+                the_sandbox(node, &id)?.delete().await.with_context(|| format!("delete {id}"))?;
             }
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(node: &Node, format: Format) -> anyhow::Result<()> {
+/// The sandbox of an id, or of the beginning of one.
+fn the_sandbox(node: &Node, id: &SandboxId) -> anyhow::Result<Sandbox> {
+    let ids: Vec<_> = node.sandboxes().iter().map(|sandbox| sandbox.id().to_string()).collect();
+    let whole = beginning_with(id.as_str(), &ids, "sandboxes")?;
+    Ok(node.sandbox(&whole.map_or_else(|| Ok(id.clone()), SandboxId::parse)?)?)
+}
+
+/// The snapshot of an id, or of the beginning of one.
+fn the_snapshot(node: &Node, id: SnapshotId) -> anyhow::Result<SnapshotId> {
+    let ids: Vec<_> = node.snapshots().iter().map(|snapshot| snapshot.id.to_string()).collect();
+    let whole = beginning_with(id.as_str(), &ids, "snapshots")?;
+    Ok(whole.map_or(Ok(id), SnapshotId::parse)?)
+}
+
+/// The only id that begins so; nothing where none does. As with a server, a beginning has four characters at least.
+fn beginning_with<'a>(text: &str, ids: &'a [String], what: &str) -> anyhow::Result<Option<&'a str>> {
+    if ids.iter().any(|id| id == text) || text.len() < PREFIX_LENGTH_MIN {
+        return Ok(None);
+    }
+    let found: Vec<&str> = ids.iter().map(String::as_str).filter(|id| id.starts_with(text)).collect();
+    if found.len() > 1 {
+        bail!(Hinted {
+            message: format!("{text} fits several {what}; give more of the id"),
+            hint: Some(format!("they are {}", found.join(", "))),
+        });
+    }
+    Ok(found.first().copied())
+}
+
+fn list(node: &Node, shown: Shown, format: Format) -> anyhow::Result<()> {
     let records: Vec<_> = node.sandboxes().iter().map(|sandbox| sandbox.state().record).collect();
     // Not the record itself: it also holds what the sandbox's private key is derived from.
     let value = |record: &node::SandboxRecord| {
@@ -187,16 +230,22 @@ fn list(node: &Node, format: Format) -> anyhow::Result<()> {
     };
     let values: Vec<_> = records.iter().map(|record| value(record)).collect();
     output::result(format, &values, || {
-        let line = |record: &std::sync::Arc<node::SandboxRecord>| {
-            format!("{}  {:<12} {}", record.id, format!("{:?}", record.phase).to_lowercase(), record.template)
+        if shown.quiet {
+            return records.iter().map(|record| format!("{}\n", record.id)).collect();
+        }
+        let width = width(shown.no_trunc, records.iter().map(|record| record.id.as_str()));
+        let row = |record: &std::sync::Arc<node::SandboxRecord>| {
+            let phase = format!("{:?}", record.phase).to_lowercase();
+            let age = age_of(record.created_unix_ms);
+            [short(record.id.as_str(), width).to_owned(), record.template.to_string(), phase, age]
         };
-        records.iter().map(line).collect::<Vec<_>>().join("\n")
+        table(["ID", "TEMPLATE", "STATUS", "AGE"], &records.iter().map(row).collect::<Vec<_>>())
     })?;
     Ok(())
 }
 
 async fn fork(node: &Node, id: &SandboxId, count: usize, format: Format) -> anyhow::Result<()> {
-    let (children, timings) = node.fork(&node.sandbox(id)?, count).await.context("fork")?;
+    let (children, timings) = node.fork(&the_sandbox(node, id)?, count).await.context("fork")?;
     let mut made: Vec<Sandbox> = Vec::new();
     for child in children {
         made.push(child.context("make a child")?);
@@ -207,7 +256,7 @@ async fn fork(node: &Node, id: &SandboxId, count: usize, format: Format) -> anyh
 }
 
 async fn exec(node: &Node, id: &SandboxId, command: Vec<String>) -> anyhow::Result<ExitCode> {
-    let link = node.sandbox(id)?.link().await.context("reach the guest")?;
+    let link = the_sandbox(node, id)?.link().await.context("reach the guest")?;
     let limits = ExecLimits { stdout_bytes_max: OUTPUT_BYTES_MAX, stderr_bytes_max: OUTPUT_BYTES_MAX };
     let output = link.exec(ProcessSpec::argv(command), b"", limits).await.context("run the command")?;
     use std::io::Write;
@@ -221,5 +270,26 @@ fn place(place: SnapshotPlace) -> &'static str {
         SnapshotPlace::Local => "here",
         SnapshotPlace::Both => "here and in the archive",
         SnapshotPlace::Archive => "in the archive",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_id_is_enough() {
+        let ids = ["abcdefgh", "abcdexyz", "bcdefghi"].map(str::to_owned);
+        let found = |text| beginning_with(text, &ids, "sandboxes").unwrap();
+        assert_eq!(found("abcdef"), Some("abcdefgh"));
+        assert_eq!(found("bcde"), Some("bcdefghi"));
+        // The node says of these what there is to say.
+        for text in ["abcdefgh", "bcd", "zzzz"] {
+            assert_eq!(found(text), None, "{text}");
+        }
+        let error = beginning_with("abcd", &ids, "sandboxes").unwrap_err();
+        let hinted = error.downcast_ref::<Hinted>().unwrap();
+        assert_eq!(hinted.message, "abcd fits several sandboxes; give more of the id");
+        assert_eq!(hinted.hint.as_deref(), Some("they are abcdefgh, abcdexyz"));
     }
 }
