@@ -71,7 +71,7 @@ pub use events::EventStream;
 pub use exec::{AttendedInput, EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
 pub use measure::Measurements;
 pub use network_hint::NetworkHint;
-pub use operator::{OperatorRequest, QuotaChange, Tenant, operate};
+pub use operator::{NetworkDefault, OperatorRequest, QuotaChange, Tenant, operate};
 pub use partial::PartialOutput;
 pub use preview::{PreviewGrant, PreviewTarget};
 pub use process_output::{OutputPiece, ProcessOutput};

@@ -3,13 +3,14 @@
 use contract::time::rfc3339;
 use domain::TenantId;
 use serde::{Deserialize, Serialize};
-use store::{Quota, Store, TenantRow};
+use store::{NetworkMode, Quota, Store, TenantRow};
 
 use crate::clock::now_ms;
 use crate::control::{Control, random};
 use crate::error::ControlError;
 use crate::names;
 use crate::tokens::{first_key, new_key};
+use crate::view::network_mode;
 
 /// Limits to change; those that are absent stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +69,9 @@ pub enum OperatorRequest {
         name: String,
         /// Limits of its own.
         quota: QuotaChange,
+        /// What its sandboxes reach unless their creation says otherwise.
+        #[serde(default, skip_serializing_if = "NetworkDefault::is_kept")]
+        network: NetworkDefault,
     },
     /// All tenants.
     ListTenants,
@@ -79,7 +83,42 @@ pub enum OperatorRequest {
         quota: QuotaChange,
         /// Whether to begin from the usual limits instead of its own.
         reset: bool,
+        /// What its sandboxes reach unless their creation says otherwise.
+        #[serde(default, skip_serializing_if = "NetworkDefault::is_kept")]
+        network: NetworkDefault,
     },
+}
+
+/// What a tenant's sandboxes shall reach unless their creation says otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkDefault {
+    /// As it is.
+    #[default]
+    Kept,
+    /// As the server decides.
+    Server,
+    /// Nothing.
+    None,
+    /// Whatever the operator lets guests reach.
+    All,
+}
+
+impl NetworkDefault {
+    /// Whether it changes nothing.
+    pub fn is_kept(&self) -> bool {
+        *self == Self::Kept
+    }
+
+    /// What the tenant has then, that has this now.
+    fn apply(self, now: Option<NetworkMode>) -> Option<NetworkMode> {
+        match self {
+            Self::Kept => now,
+            Self::Server => None,
+            Self::None => Some(NetworkMode::None),
+            Self::All => Some(NetworkMode::All),
+        }
+    }
 }
 
 /// A tenant as operators see it.
@@ -99,6 +138,9 @@ pub struct Tenant {
     pub quota: Quota,
     /// Whether these are limits of its own, not the usual ones.
     pub has_own_quota: bool,
+    /// What its sandboxes reach unless their creation says otherwise; absent: as the server decides.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub network_default: Option<contract::sandbox::NetworkMode>,
     /// Its first key, where it was made just now. It is shown this once.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<String>,
@@ -118,7 +160,7 @@ pub async fn operate(
             }
             Ok(found)
         }
-        OperatorRequest::CreateTenant { name, quota } => {
+        OperatorRequest::CreateTenant { name, quota, network } => {
             let name = names::label(name.trim())?;
             if name.is_empty() {
                 return Err(ControlError::invalid("a tenant needs a name"));
@@ -132,14 +174,14 @@ pub async fn operate(
                 quota.apply(&mut own);
                 own
             });
-            let row =
-                TenantRow { id: id.clone(), name, quota: own, network_default: None, created_ms: now_ms() };
+            let network_default = network.apply(None);
+            let row = TenantRow { id: id.clone(), name, quota: own, network_default, created_ms: now_ms() };
             store.add_tenant(row.clone()).await?;
             let key = new_key()?;
             store.add_token(first_key(&key, &id, "first")).await?;
             Ok(vec![Tenant { key: Some(key), ..tenant(store, usual, row).await? }])
         }
-        OperatorRequest::SetQuota { tenant: named, quota, reset } => {
+        OperatorRequest::SetQuota { tenant: named, quota, reset, network } => {
             let mut meant: Vec<_> = store.tenants().await?;
             meant.retain(|row| row.id.as_str() == named || row.name == named);
             let mut row = match (meant.pop(), meant.pop()) {
@@ -162,6 +204,10 @@ pub async fn operate(
                 });
                 store.set_quota(&row.id, row.quota.clone()).await?;
             }
+            if !network.is_kept() {
+                row.network_default = network.apply(row.network_default);
+                store.set_network_default(&row.id, row.network_default).await?;
+            }
             Ok(vec![tenant(store, usual, row).await?])
         }
     }
@@ -172,6 +218,7 @@ async fn tenant(store: &dyn Store, usual: &Quota, row: TenantRow) -> Result<Tena
         sandboxes: store.sandboxes(&row.id).await?.len() as u64,
         keys: store.tokens(&row.id).await?.len() as u64,
         has_own_quota: row.quota.is_some(),
+        network_default: row.network_default.map(network_mode),
         quota: row.quota.unwrap_or_else(|| usual.clone()),
         id: row.id.to_string(),
         name: row.name,
@@ -200,7 +247,9 @@ mod tests {
         let store = SqliteStore::open(&directory.path().join("control.db")).unwrap();
         let usual = ControlConfig::default().quota;
         let ask = |request| operate(&store, &usual, request);
-        let create = |name: &str, quota| OperatorRequest::CreateTenant { name: name.to_owned(), quota };
+        let network = NetworkDefault::Kept;
+        let create =
+            |name: &str, quota| OperatorRequest::CreateTenant { name: name.to_owned(), quota, network };
         let made = ask(create("team-a", QuotaChange::default())).await.unwrap().remove(0);
         assert!(made.key.unwrap().starts_with("pds_") && !made.has_own_quota && made.keys == 1);
         assert!(ask(create("team-a", QuotaChange::default())).await.is_err());
@@ -211,6 +260,7 @@ mod tests {
             tenant: tenant.to_owned(),
             quota: quota.clone(),
             reset,
+            network,
         };
         ask(set("team-a", &few, false)).await.unwrap();
         let more = QuotaChange { cpus: Some(7), ..QuotaChange::default() };
@@ -225,5 +275,43 @@ mod tests {
         assert!(ask(set("team-b", &few, false)).await.is_err());
         let listed = ask(OperatorRequest::ListTenants).await.unwrap();
         assert!(matches!(&listed[..], [only] if only.name == "team-a" && only.key.is_none()));
+    }
+
+    #[tokio::test]
+    async fn a_tenant_has_a_network_default_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join("control.db")).unwrap();
+        let usual = ControlConfig::default().quota;
+        let quota = QuotaChange::default();
+        let create = OperatorRequest::CreateTenant {
+            name: "team-a".to_owned(),
+            quota: quota.clone(),
+            network: NetworkDefault::All,
+        };
+        let made = operate(&store, &usual, create).await.unwrap().remove(0);
+        let all = Some(contract::sandbox::NetworkMode::All);
+        assert_eq!((made.network_default, made.has_own_quota), (all, false));
+        for (network, shown) in [
+            (NetworkDefault::Kept, all),
+            (NetworkDefault::None, Some(contract::sandbox::NetworkMode::None)),
+            (NetworkDefault::Server, None),
+        ] {
+            let tenant = "team-a".to_owned();
+            let set = OperatorRequest::SetQuota { tenant, quota: quota.clone(), reset: false, network };
+            let changed = operate(&store, &usual, set).await.unwrap().remove(0);
+            assert_eq!((changed.network_default, changed.has_own_quota), (shown, false), "{network:?}");
+            let listed = operate(&store, &usual, OperatorRequest::ListTenants).await.unwrap().remove(0);
+            assert_eq!(listed.network_default, shown);
+        }
+    }
+
+    #[test]
+    fn a_request_that_keeps_the_network_is_understood_by_older_servers() {
+        let quota = QuotaChange::default();
+        let request =
+            OperatorRequest::CreateTenant { name: "a".to_owned(), quota, network: NetworkDefault::Kept };
+        let text = serde_json::to_string(&request).unwrap();
+        assert!(!text.contains("network"), "{text}");
+        assert_eq!(serde_json::from_str::<OperatorRequest>(&text).unwrap(), request);
     }
 }

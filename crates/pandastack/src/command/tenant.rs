@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use control::{OperatorRequest, QuotaChange, Tenant};
+use clap::{Args, Subcommand, ValueEnum};
+use contract::sandbox::NetworkMode;
+use control::{NetworkDefault, OperatorRequest, QuotaChange, Tenant};
 
 use crate::admin;
 use crate::command::serve;
 use crate::config::Settings;
+use crate::duration::since;
 use crate::output::{self, Format, say};
 use crate::table::table;
 
@@ -16,19 +18,27 @@ use crate::table::table;
 pub(crate) enum Command {
     /// Add a tenant with a first API key, which is shown this once.
     #[command(after_help = "Examples:\n  pandastack tenant create team-a\n  \
-        pandastack tenant create team-b --max-sandboxes 20 --max-cpus 40")]
+        pandastack tenant create team-b --max-sandboxes 20 --max-cpus 40 --network all")]
     Create {
         /// Its name.
         name: String,
         #[command(flatten)]
         quota: Quotas,
+        /// What its sandboxes reach unless their creation says otherwise [default: as the server decides].
+        #[arg(long, value_enum)]
+        network: Option<Network>,
     },
     /// The tenants there are.
     #[command(visible_alias = "ls", after_help = "Example:\n  pandastack tenant list")]
-    List,
-    /// Show what a tenant may have, or change it: limits that are not named stay as they are.
+    List {
+        /// Only the ids.
+        #[arg(long, short)]
+        quiet: bool,
+    },
+    /// Show what a tenant may have and reach, or change it: what is not named stays as it is.
     #[command(after_help = "Examples:\n  pandastack tenant quota team-a\n  \
         pandastack tenant quota team-a --max-sandboxes 50 --max-memory-mib 65536\n  \
+        pandastack tenant quota team-a --network all\n  \
         pandastack tenant quota team-a --reset")]
     Quota {
         /// Its name or id.
@@ -38,7 +48,32 @@ pub(crate) enum Command {
         /// Go back to the server's usual limits first.
         #[arg(long)]
         reset: bool,
+        /// What its sandboxes reach from now on unless their creation says otherwise.
+        #[arg(long, value_enum)]
+        network: Option<Network>,
     },
+}
+
+/// What a tenant's sandboxes reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Network {
+    /// Nothing.
+    None,
+    /// Whatever the operator lets guests reach.
+    All,
+    /// As the server decides (`serve --network-default`).
+    Default,
+}
+
+impl Network {
+    fn asked(given: Option<Self>) -> NetworkDefault {
+        match given {
+            None => NetworkDefault::Kept,
+            Some(Self::None) => NetworkDefault::None,
+            Some(Self::All) => NetworkDefault::All,
+            Some(Self::Default) => NetworkDefault::Server,
+        }
+    }
 }
 
 /// Limits of a tenant's own; without them the server's usual ones hold.
@@ -90,12 +125,15 @@ pub(crate) async fn run(settings: &Settings, command: Command, format: Format) -
     let usual = serve::usual_quota(settings);
     let ask = |request| admin::ask(&settings.node.data_dir, &usual, request);
     match command {
-        Command::List => {
+        Command::List { quiet: true } => {
+            output::names(format, &ask(OperatorRequest::ListTenants).await?, |one| one.id.clone())?;
+        }
+        Command::List { quiet: false } => {
             let tenants = ask(OperatorRequest::ListTenants).await?;
             output::list(
                 format,
                 &tenants,
-                ["ID", "NAME", "SANDBOXES", "KEYS", "LIMITS", "CREATED"],
+                ["ID", "NAME", "SANDBOXES", "KEYS", "LIMITS", "NETWORK", "AGE"],
                 |tenant| {
                     let limits = if tenant.has_own_quota { "own" } else { "usual" };
                     let sandboxes = format!("{} of {}", tenant.sandboxes, tenant.quota.sandboxes);
@@ -105,26 +143,41 @@ pub(crate) async fn run(settings: &Settings, command: Command, format: Format) -
                         sandboxes,
                         tenant.keys.to_string(),
                         limits.to_owned(),
-                        tenant.created_at.clone(),
+                        network(tenant).to_owned(),
+                        since(&tenant.created_at),
                     ]
                 },
             )?;
         }
-        Command::Create { name, quota } => {
-            let made = ask(OperatorRequest::CreateTenant { name, quota: quota.into() }).await?;
+        Command::Create { name, quota, network } => {
+            let made = ask(OperatorRequest::CreateTenant {
+                name,
+                quota: quota.into(),
+                network: Network::asked(network),
+            })
+            .await?;
             for tenant in &made {
                 say(format!("tenant {} ({}); its first key is shown this once:", tenant.name, tenant.id));
                 output::result(format, tenant, || tenant.key.clone().unwrap_or_default())?;
             }
         }
-        Command::Quota { tenant, quota, reset } => {
-            let quota = quota.into();
-            for tenant in ask(OperatorRequest::SetQuota { tenant, quota, reset }).await? {
+        Command::Quota { tenant, quota, reset, network } => {
+            let (quota, network) = (quota.into(), Network::asked(network));
+            for tenant in ask(OperatorRequest::SetQuota { tenant, quota, reset, network }).await? {
                 output::result(format, &tenant, || limits(&tenant))?;
             }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a tenant's sandboxes reach, as it is said.
+fn network(tenant: &Tenant) -> &'static str {
+    match tenant.network_default {
+        Some(NetworkMode::None) => "none",
+        Some(NetworkMode::All) => "all",
+        None => "default",
+    }
 }
 
 fn limits(tenant: &Tenant) -> String {
@@ -139,5 +192,7 @@ fn limits(tenant: &Tenant) -> String {
         ("templates", quota.templates),
         ("builds", quota.builds),
     ];
-    table(["LIMIT", "VALUE"], &rows.map(|(name, value)| [name.to_owned(), value.to_string()]))
+    let mut rows = rows.map(|(name, value)| [name.to_owned(), value.to_string()]).to_vec();
+    rows.push(["network".to_owned(), network(tenant).to_owned()]);
+    table(["LIMIT", "VALUE"], &rows)
 }
