@@ -120,7 +120,7 @@ fn identity(lease: &Lease, told: Told) -> Option<Identity> {
     };
     (told >= Told::Same).then(|| Identity {
         fresh: (told >= Told::Anew).then_some(fresh),
-        hostname: "abcdefghijklmnopqrstuvwxyz".into(),
+        hostname: "sandbox-abcdef".into(),
         entropy: [1; ENTROPY_BYTES],
         unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
         network: (told >= Told::Network).then_some(network),

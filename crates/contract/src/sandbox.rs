@@ -194,7 +194,7 @@ pub struct VolumeRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PatchSandbox {
-    /// A new name, or `null` to remove it.
+    /// A new name, or `null` to remove it. Its guest keeps the host name it was made with.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub name: Option<Option<String>>,

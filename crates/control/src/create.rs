@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use contract::sandbox::{CreateSandbox, CreateTimings, Sandbox};
-use domain::{SandboxId, SnapshotId};
+use domain::{HostName, SandboxId, SnapshotId};
 use node::{CreateFrom, CreateRequest, RestoreTimings};
 use serde_json::json;
 use store::{NetworkMode, SandboxChange, SandboxRow, Scope, Standing};
@@ -202,6 +202,7 @@ impl Control {
         let record_ms = started.elapsed().as_secs_f64() * 1000.0;
         let request = CreateRequest {
             id: Some(row.id.clone()),
+            host_name: host_name(&row),
             from: CreateFrom::Snapshot(snapshot),
             volumes: node_volumes(&row.volumes),
             network: crate::sandboxes::policy(row.network),
@@ -256,6 +257,11 @@ impl Control {
         self.watch_for_death(row);
         Ok(())
     }
+}
+
+/// What a sandbox's guest calls itself, if it has a name: every name of a sandbox is a host name.
+pub(crate) fn host_name(row: &SandboxRow) -> Option<HostName> {
+    HostName::parse(row.name.as_deref()?).ok()
 }
 
 pub(crate) fn create_timings(record_ms: f64, timings: RestoreTimings) -> CreateTimings {

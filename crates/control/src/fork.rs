@@ -6,6 +6,7 @@ use std::time::Instant;
 use contract::snapshot::{ForkAnswer, ForkFailure, ForkRequest, PromoteAnswer, PromoteRequest};
 use contract::time::rfc3339;
 use domain::SandboxId;
+use node::Child;
 use serde_json::json;
 use store::{SandboxChange, SandboxRow, Scope, Standing};
 use tracing::field::Empty;
@@ -13,7 +14,7 @@ use tracing::field::Empty;
 use crate::caller::Caller;
 use crate::clock::now_ms;
 use crate::control::{Control, random};
-use crate::create::create_timings;
+use crate::create::{create_timings, host_name};
 use crate::error::ControlError;
 use crate::lineage::line;
 use crate::names;
@@ -70,7 +71,8 @@ impl Control {
         self.store().add_sandboxes(rows.clone(), &self.config().quota).await?;
         let ids: Vec<_> = rows.iter().map(|row| row.id.clone()).collect();
         let at_ms = now_ms();
-        let forked = match self.node().fork_as(&sandbox, ids.clone()).await {
+        let children = rows.iter().map(|row| Child { id: row.id.clone(), host_name: host_name(row) });
+        let forked = match self.node().fork_as(&sandbox, children.collect()).await {
             Ok(forked) => forked,
             Err(error) => {
                 for id in &ids {

@@ -154,6 +154,7 @@ mod tests {
     fn names_of_sandboxes() {
         for good in ["a", "web", "web-1", "a--b", "a1", &"a".repeat(40)] {
             assert!(is_sandbox_name(good), "{good}");
+            assert!(domain::HostName::parse(good).is_ok(), "{good} is a host name");
         }
         for bad in ["", "1web", "-web", "web-", "Web", "we b", "we_b", "w\u{e9}b", "w.b", &"a".repeat(41)] {
             assert!(!is_sandbox_name(bad), "{bad}");

@@ -4,11 +4,13 @@
 
 mod error_chain;
 mod fingerprint;
+mod host_name;
 mod id;
 pub mod lifecycle;
 mod shape;
 
 pub use error_chain::ErrorChain;
 pub use fingerprint::{EngineFingerprint, Mismatch};
+pub use host_name::HostName;
 pub use id::{BuildId, InvalidId, SandboxId, SnapshotId, TemplateName, TenantId, VolumeId};
 pub use shape::{InvalidShape, MachineShape};

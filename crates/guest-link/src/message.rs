@@ -19,7 +19,7 @@ pub use file::{
 };
 pub use identity::{
     ENTROPY_BYTES, FreshIdentity, GATEWAY, HostKey, Identity, IdentityConfirmed, IdentityStep, Network,
-    NetworkPast, USUAL_KEY_BYTES,
+    NetworkPast, USUAL_HOST_NAME_BYTES, USUAL_KEY_BYTES,
 };
 pub use process::{
     Attachment, Channel, Command, Exit, ExitStatus, InputEnd, OffsetRange, Offsets, ProcessDefaults,

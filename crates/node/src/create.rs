@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use domain::SandboxId;
 use domain::lifecycle::Phase;
+use domain::{HostName, SandboxId};
 use network::Policy;
 use storage::Durability;
 use tracing::info_span;
@@ -25,6 +25,8 @@ use crate::waiting;
 /// A sandbox to be made.
 pub(crate) struct NewSandbox {
     pub(crate) id: SandboxId,
+    /// What its guest calls itself, if it has a name.
+    pub(crate) host_name: Option<HostName>,
     /// What it starts from.
     pub(crate) pin: Pin,
     /// Its volumes, besides those that the snapshot's guest was reading.
@@ -39,7 +41,7 @@ pub(crate) async fn make(
     shared: &Arc<Shared>,
     new: NewSandbox,
 ) -> Result<(Sandbox, RestoreTimings), NodeError> {
-    let NewSandbox { id, pin, volumes, network, disk_bytes } = new;
+    let NewSandbox { id, host_name, pin, volumes, network, disk_bytes } = new;
     pin.about().fingerprint.fits(shared.engine.fingerprint())?;
     // Not in anybody's way: it may take long.
     let pin = archive::bring(shared, pin).await?;
@@ -53,6 +55,7 @@ pub(crate) async fn make(
     }
     let mut record =
         SandboxRecord::new(id, pin.id().clone(), pin.about()).map_err(NodeError::host("make an identity"))?;
+    record.host_name = host_name;
     record.network = network;
     record.volumes = inherited_volumes(shared, &pin)?;
     record.volumes.extend(volumes);

@@ -30,11 +30,31 @@ impl IdentitySeed {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
+    /// What a machine calls itself that was given no name. Its id is no secret to it, but it is one to those who only see its prompt or
+    /// its logs: who knows an id knows the addresses of its previews.
+    pub(crate) fn host_name(&self, id: &SandboxId) -> String {
+        let mut round = 0_u32;
+        loop {
+            let letters: [u8; NAME_LETTERS] = self.derive(&format!("host-name {round}"));
+            let letters: String = letters.iter().map(|byte| char::from(b'a' + byte % 26)).collect();
+            if !id.as_str().starts_with(&letters) {
+                return format!("{NAME_PREFIX}{letters}");
+            }
+            round += 1;
+        }
+    }
+
     fn derive<const N: usize>(&self, purpose: &str) -> [u8; N] {
         let digest = Sha256::new().chain_update(&self.0).chain_update(purpose).finalize();
         std::array::from_fn(|index| digest[index])
     }
 }
+
+/// How the name of a machine begins that was given none.
+const NAME_PREFIX: &str = "sandbox-";
+/// Letters after that.
+const NAME_LETTERS: usize = 6;
+const _: () = assert!(NAME_PREFIX.len() + NAME_LETTERS == guest_link::message::USUAL_HOST_NAME_BYTES);
 
 // Neither the guest nor the network knows the other; both must mean the same.
 const _: () = assert!(guest_link::message::GATEWAY.to_bits() == network::GATEWAY.to_bits());
@@ -50,7 +70,7 @@ pub(crate) enum Who {
 
 /// The identity of a sandbox's guest. Keys are made here, in microseconds, rather than in the guest.
 pub(crate) fn identity(
-    id: &SandboxId,
+    host_name: String,
     seed: &IdentitySeed,
     who: Who,
     addresses: GuestAddresses,
@@ -61,12 +81,12 @@ pub(crate) fn identity(
         Who::Same => None,
         Who::Anew => Some(FreshIdentity {
             machine_id: seed.derive("machine-id"),
-            ssh_host_key: ssh_host_key(id, seed.derive("ssh-host-key"), seed.derive("ssh-check")),
+            ssh_host_key: ssh_host_key(seed.derive("ssh-host-key"), seed.derive("ssh-check")),
         }),
     };
     Ok(Identity {
         fresh,
-        hostname: id.to_string(),
+        hostname: host_name,
         entropy: random()?,
         unix_time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
         network: Some(Network { past, mac: addresses.mac.0, address: addresses.ip, dns }),
@@ -84,10 +104,11 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 /// An Ed25519 key as the two files that `sshd` reads.
-fn ssh_host_key(id: &SandboxId, seed: [u8; 32], check: [u8; 4]) -> HostKey {
+fn ssh_host_key(seed: [u8; 32], check: [u8; 4]) -> HostKey {
     let key = SigningKey::from_bytes(&seed);
     let public = key.verifying_key().to_bytes();
-    let comment = format!("root@{id}");
+    // Not the sandbox's id: whoever knows that reaches its previews.
+    let comment = "root@sandbox";
 
     let mut public_blob = Vec::new();
     put_string(&mut public_blob, b"ssh-ed25519");
@@ -162,11 +183,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_machine_without_a_name_says_nothing_of_its_id() {
+        let seed = IdentitySeed::new().unwrap();
+        let id = SandboxId::from_random([7; 16]);
+        let name = seed.host_name(&id);
+        assert_eq!(name, seed.host_name(&id), "it is the same after a cold start");
+        assert_ne!(name, IdentitySeed::new().unwrap().host_name(&id), "and another's is another");
+        let letters = name.strip_prefix("sandbox-").unwrap().to_owned();
+        assert!(letters.len() == 6 && letters.bytes().all(|byte| byte.is_ascii_lowercase()), "{name}");
+        // One whose id begins with them is called otherwise.
+        let like_it = SandboxId::parse(&format!("{letters}rest")).unwrap();
+        let other = seed.host_name(&like_it);
+        assert!(other != name && other.len() == name.len(), "{other}");
+    }
+
     /// OpenSSH itself reads the key and derives the same public half.
     #[test]
     fn openssh_accepts_the_host_key() {
-        let id = SandboxId::from_random([7; 16]);
-        let key = ssh_host_key(&id, [1; 32], [2; 4]);
+        let key = ssh_host_key([1; 32], [2; 4]);
         assert_eq!([key.private.len(), key.public.len()], USUAL_KEY_BYTES);
         let directory = std::env::temp_dir().join(format!("pandastack-key-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();

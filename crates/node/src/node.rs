@@ -30,56 +30,17 @@ use crate::instance::{self, Note};
 use crate::meter::Total;
 use crate::name_servers::NameServers;
 use crate::paths::{BUILDS_STAGING, Paths, remove_directory};
+use crate::request::{Child, CreateFrom, CreateRequest, Forked};
 use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
 use crate::snapshots::{DISK, Purpose, SnapshotInfo, Snapshots};
 use crate::turns::Turns;
-use crate::volumes::{VolumeAttachment, VolumeClaims, Volumes};
+use crate::volumes::{VolumeClaims, Volumes};
 use crate::waiting::{self, Waiting};
 use crate::{range, recovery, sweep};
 
 /// Most children of one fork.
 const FORK_CHILDREN_MAX: usize = 64;
-
-/// A sandbox to make.
-#[derive(Debug, Clone)]
-pub struct CreateRequest {
-    /// Its id; a new one when absent. One that exists is refused.
-    pub id: Option<SandboxId>,
-    /// What it starts from.
-    pub from: CreateFrom,
-    /// Its volumes, in the guest's order. After those that the guest of the snapshot was reading, which it has anyway.
-    pub volumes: Vec<VolumeAttachment>,
-    /// What its guest may reach, whenever it runs.
-    pub network: Policy,
-    /// Size of its root disk, if larger than that of what it starts from.
-    pub disk_bytes: Option<u64>,
-}
-
-impl CreateRequest {
-    /// A sandbox with a new id, no volumes and a closed network.
-    pub fn new(from: CreateFrom) -> Self {
-        Self { id: None, from, volumes: Vec::new(), network: Policy::Closed, disk_bytes: None }
-    }
-}
-
-/// What a sandbox starts from.
-#[derive(Debug, Clone)]
-pub enum CreateFrom {
-    /// A template's snapshot or one that was kept.
-    Snapshot(SnapshotId),
-}
-
-/// Children of one fork.
-#[derive(Debug)]
-pub struct Forked {
-    /// The instant they go on from. It goes with the last of them.
-    pub instant: SnapshotId,
-    /// Each child, in the order of the ids given, or why it did not come to be.
-    pub children: Vec<Result<(Sandbox, RestoreTimings), NodeError>>,
-    /// Where the time of taking the instant went.
-    pub timings: SaveTimings,
-}
 
 /// Counts for operators.
 #[derive(Debug, Clone, Serialize)]
@@ -354,8 +315,8 @@ impl Node {
             Some(id) => id,
             None => SandboxId::from_random(random().map_err(NodeError::host("make an id"))?),
         };
-        let (volumes, network, disk_bytes) = (request.volumes, request.network, request.disk_bytes);
-        self.create_from(NewSandbox { id, pin, volumes, network, disk_bytes }).await
+        let CreateRequest { host_name, volumes, network, disk_bytes, .. } = request;
+        self.create_from(NewSandbox { id, host_name, pin, volumes, network, disk_bytes }).await
     }
 
     /// Runs to its end even when the caller goes away: then the sandbox is made, and listed, and nothing is left half done.
@@ -415,31 +376,35 @@ impl Node {
         count: usize,
     ) -> Result<(Vec<Result<Sandbox, NodeError>>, SaveTimings), NodeError> {
         let id = || random().map(SandboxId::from_random).map_err(NodeError::host("make an id"));
-        let ids = (0..count).map(|_| id()).collect::<Result<Vec<_>, _>>()?;
-        let forked = self.fork_as(sandbox, ids).await?;
+        let child = || Ok(Child { id: id()?, host_name: None });
+        let children = (0..count).map(|_| child()).collect::<Result<Vec<_>, NodeError>>()?;
+        let forked = self.fork_as(sandbox, children).await?;
         let children = forked.children.into_iter().map(|made| made.map(|(child, _)| child)).collect();
         Ok((children, forked.timings))
     }
 
-    /// As [`Node::fork`], with ids for the children. Outcomes come in their order.
-    pub async fn fork_as(&self, sandbox: &Sandbox, ids: Vec<SandboxId>) -> Result<Forked, NodeError> {
-        if ids.is_empty() || ids.len() > FORK_CHILDREN_MAX {
-            return Err(NodeError::ForkCount { asked: ids.len(), max: FORK_CHILDREN_MAX });
+    /// As [`Node::fork`], with ids and names for the children. Outcomes come in their order.
+    pub async fn fork_as(&self, sandbox: &Sandbox, children: Vec<Child>) -> Result<Forked, NodeError> {
+        if children.is_empty() || children.len() > FORK_CHILDREN_MAX {
+            return Err(NodeError::ForkCount { asked: children.len(), max: FORK_CHILDREN_MAX });
         }
         let (node, sandbox) = (self.clone(), sandbox.clone());
         // Runs to its end even when the caller goes away, so that the instant is either used or removed.
         let forking =
-            self.shared.tasks.spawn(async move { node.fork_all(&sandbox, ids).await }.in_current_span());
+            self.shared.tasks.spawn(async move { node.fork_all(&sandbox, children).await }.in_current_span());
         forking.await.unwrap_or(Err(NodeError::Closing))
     }
 
-    async fn fork_all(&self, sandbox: &Sandbox, ids: Vec<SandboxId>) -> Result<Forked, NodeError> {
+    async fn fork_all(&self, sandbox: &Sandbox, children: Vec<Child>) -> Result<Forked, NodeError> {
         let id = SnapshotId::from_random(random().map_err(NodeError::host("make an id"))?);
         let (pin, timings) = sandbox.save(Purpose::Fork, id).await?;
         let instant = pin.id().clone();
         let network = sandbox.state().record.network;
-        let child = |id| NewSandbox { id, pin: pin.clone(), volumes: Vec::new(), network, disk_bytes: None };
-        let making = ids.into_iter().map(|id| self.create_from(child(id)));
+        let child = |Child { id, host_name }| {
+            let (pin, volumes) = (pin.clone(), Vec::new());
+            NewSandbox { id, host_name, pin, volumes, network, disk_bytes: None }
+        };
+        let making = children.into_iter().map(|one| self.create_from(child(one)));
         let children = futures::future::join_all(making).await;
         drop(pin);
         // Where no child came to be, nobody needs the instant.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::lifecycle::Phase;
-use domain::{EngineFingerprint, MachineShape, SandboxId, SnapshotId, TemplateName};
+use domain::{EngineFingerprint, HostName, MachineShape, SandboxId, SnapshotId, TemplateName};
 use machine::VmRecord;
 use network::Policy;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,9 @@ pub struct SandboxRecord {
     /// What its guest may reach, whenever it runs.
     #[serde(default = "closed")]
     pub network: Policy,
+    /// What its guest calls itself, if it was given a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_name: Option<HostName>,
     /// Milliseconds of Unix time when it was made.
     pub created_unix_ms: u64,
     /// Why its machine ended, when it did by itself.
@@ -94,10 +97,16 @@ impl SandboxRecord {
             engine: None,
             volumes: Vec::new(),
             network: Policy::Closed,
+            host_name: None,
             created_unix_ms: unix_ms(),
             died: None,
             identity_seed: IdentitySeed::new()?,
         })
+    }
+
+    /// What its guest calls itself.
+    pub(crate) fn host_name(&self) -> String {
+        self.host_name.as_ref().map_or_else(|| self.identity_seed.host_name(&self.id), HostName::to_string)
     }
 
     /// Writes it into the sandbox's directory.

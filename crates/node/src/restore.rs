@@ -189,8 +189,9 @@ pub(crate) async fn restore(
             Purpose::Template { .. } => NetworkPast::None,
             Purpose::Kept | Purpose::Fork => NetworkPast::Possible,
         };
-        let identity = identity(&record.id, &record.identity_seed, Who::Anew, berth.addresses, past, dns)
-            .map_err(NodeError::host("make an identity"))?;
+        let identity =
+            identity(record.host_name(), &record.identity_seed, Who::Anew, berth.addresses, past, dns)
+                .map_err(NodeError::host("make an identity"))?;
         let load = Step::begin(info_span!("machine.load", otel.kind = "internal"));
         let devices = File::open(pin.path(DEVICES)?).map_err(NodeError::host("open a snapshot's devices"))?;
         let vm = prepared.load(devices).await?;

@@ -148,8 +148,9 @@ async fn boot(
     let seed = IdentitySeed::new().map_err(host("make an identity"))?;
     let vm = shared.engine.boot(boot).await?;
     let connected = async {
-        let identity = identity(&id, &seed, Who::Anew, berth.addresses, NetworkPast::None, Vec::new())
-            .map_err(host("make an identity"))?;
+        let identity =
+            identity(seed.host_name(&id), &seed, Who::Anew, berth.addresses, NetworkPast::None, Vec::new())
+                .map_err(host("make an identity"))?;
         let link = first_link(&*vm, shared.config.boot_patience, Some(identity)).await?;
         open_network(shared, berth.slot, plan.network).await?;
         Ok(link)

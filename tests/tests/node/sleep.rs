@@ -198,6 +198,7 @@ fn a_machine_that_dies_says_so_and_starts_from_its_disk() -> Result<()> {
     in_lab(async |lab| {
         let (guest, other) = (lab.create().await?, lab.create().await?);
         guest.shell("echo kept > /kept; sync").await?;
+        let name = guest.shell("hostname").await?;
         tests::leftovers::os::kill_process(guest.machine()?)?;
         wait::until("it is known to have died", Duration::from_secs(60), || guest.phase() == Phase::Died)
             .await?;
@@ -209,7 +210,7 @@ fn a_machine_that_dies_says_so_and_starts_from_its_disk() -> Result<()> {
         ensure!(matches!(refused, Err(NodeError::Died { .. })), "{refused:?}");
         other.shell("true").await.context("another sandbox was affected")?;
         guest.start_cold().await?;
-        ensure!(guest.shell("cat /kept; hostname").await? == format!("kept\n{}", guest.id()));
+        ensure!(guest.shell("cat /kept; hostname").await? == format!("kept\n{name}"));
         ensure!(guest.state().record.died.is_none());
         // A machine that was booted can do all that a restored one can.
         guest.shell("echo more > /run/more").await?;

@@ -59,9 +59,12 @@ pub struct HostKey {
     pub public: Vec<u8>,
 }
 
-/// Lengths of the two files of a usual host key, private and public: Ed25519, with `root@` and a sandbox's id as its comment. A
-/// guest takes others too, but these at less cost.
-pub const USUAL_KEY_BYTES: [usize; 2] = [432, 113];
+/// Lengths of the two files of a usual host key, private and public: Ed25519, with `root@sandbox` as its comment. A guest takes others
+/// too, but these at less cost.
+pub const USUAL_KEY_BYTES: [usize; 2] = [399, 94];
+
+/// Length of a usual host name: `sandbox-` and six letters. A guest takes others too, but these at less cost.
+pub const USUAL_HOST_NAME_BYTES: usize = 14;
 
 /// Default gateway of every guest. It is the same everywhere, so that the route to it is made once, when a guest boots.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);

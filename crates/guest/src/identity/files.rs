@@ -13,7 +13,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
 
-use guest_link::message::USUAL_KEY_BYTES;
+use guest_link::message::{USUAL_HOST_NAME_BYTES, USUAL_KEY_BYTES};
 
 use super::connections::Connections;
 use super::mapped::Mapped;
@@ -25,8 +25,9 @@ use crate::kernel::check;
 const DIRECTORY: &str = "/run/pandastack";
 /// The interface every machine has.
 const INTERFACE: &str = "eth0";
-/// As long as a sandbox's id, so that the first real name changes no file's length.
-const PLACEHOLDER_NAME: &str = "template-of-a-new-machine-";
+/// As long as the name of a sandbox that was given none, so that the first real name changes no file's length.
+const PLACEHOLDER_NAME: &str = "template-guest";
+const _: () = assert!(PLACEHOLDER_NAME.len() == USUAL_HOST_NAME_BYTES);
 const PLACEHOLDER_MACHINE_ID: &str = "00000000000000000000000000000000\n";
 pub(super) const KEY_FILES: [(&str, u32); 2] =
     [("ssh_host_ed25519_key", 0o600), ("ssh_host_ed25519_key.pub", 0o644)];

@@ -79,7 +79,7 @@ impl Driver {
         let dns = self.shared.config.name_servers.told_to(self.record.network);
         berth.told = Some(dns.clone());
         let identity = identity(
-            &self.record.id,
+            self.record.host_name(),
             &self.record.identity_seed,
             Who::Anew,
             berth.addresses,

@@ -166,7 +166,7 @@ impl Driver {
         let knows = berth.told.as_ref() == Some(&dns);
         berth.told = Some(dns.clone());
         let made = identity(
-            &self.record.id,
+            self.record.host_name(),
             &self.record.identity_seed,
             Who::Same,
             berth.addresses,
