@@ -6,6 +6,7 @@ mod attached;
 mod build_info;
 mod builds;
 mod command;
+mod complete;
 mod config;
 mod connection;
 mod context_file;
@@ -175,7 +176,9 @@ enum Command {
         #[command(subcommand)]
         command: command::local::Command,
     },
-    /// Write a script that completes this program's commands in a shell.
+    /// Write a script that completes commands, options, and the server's names and ids in a shell.
+    ///
+    /// The script asks this program, which asks the server that the line names, for less than a second.
     #[command(
         after_help = "Example:\n  pandastack completions bash > ~/.local/share/bash-completion/completions/pandastack"
     )]
@@ -186,6 +189,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    complete::answer(Arguments::command);
     let arguments = Arguments::parse();
     let format = arguments.output;
     match run(arguments) {
@@ -244,7 +248,7 @@ async fn perform(connection: &Connection, command: Command, format: Format) -> a
         Command::Tenant { host, command } => command::tenant::run(&settings(&host)?, command, format).await,
         Command::Demo { host } => command::demo::run(&settings(&host)?).await,
         Command::Local { host, command } => command::local::run(&settings(&host)?, command, format).await,
-        Command::Completions(shell) => command::shell::completions(&shell, Arguments::command()),
+        Command::Completions(shell) => command::shell::completions(&shell),
         Command::Man(man) => command::shell::man(&man, Arguments::command()),
     }
 }

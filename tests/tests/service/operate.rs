@@ -72,11 +72,15 @@ fn a_backup_is_restored_beside_the_original_and_both_are_removed() -> Result<()>
         }
         // Tenants, asked of the server.
         expect(
-            &pandastack(&data_dir, &["tenant", "create", "second", "--max-sandboxes", "2"])?,
+            &pandastack(
+                &data_dir,
+                &["tenant", "create", "second", "--max-sandboxes", "2", "--network", "all"],
+            )?,
             true,
             "pds_",
         )?;
         expect(&pandastack(&data_dir, &["tenant", "list"])?, true, "0 of 2")?;
+        expect(&pandastack(&data_dir, &["tenant", "list"])?, true, "own     all ")?;
 
         expect(&pandastack(&data_dir, &["uninstall", "--yes"])?, false, "in use by process")?;
         let target = backup.to_str().context("a strange path")?;
@@ -88,6 +92,8 @@ fn a_backup_is_restored_beside_the_original_and_both_are_removed() -> Result<()>
         ensure!(!said(&refused).contains(&id) && !backup.exists());
         expect(&pandastack(&data_dir, &["backup", "--skip-running", target])?, true, &other)?;
         expect(&pandastack(&data_dir, &["tenant", "quota", "second"])?, true, "sandboxes")?;
+        let words = ["tenant", "quota", "second", "--network", "default"];
+        expect(&pandastack(&data_dir, &words)?, true, "network     default")?;
 
         // One byte differs: nothing is restored. Right again, it is.
         let disk = backup.join("pool/sandboxes").join(&id).join("disk");

@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
+use crate::complete;
 use crate::output::say;
 
 /// Options of `completions`.
@@ -24,13 +25,8 @@ pub(crate) struct ManArguments {
     directory: PathBuf,
 }
 
-pub(crate) fn completions(
-    arguments: &CompletionsArguments,
-    mut program: clap::Command,
-) -> anyhow::Result<ExitCode> {
-    let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut program, "pandastack", &mut script);
-    io::stdout().write_all(&script)?;
+pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<ExitCode> {
+    io::stdout().write_all(&complete::script(arguments.shell, "pandastack")?)?;
     Ok(ExitCode::SUCCESS)
 }
 

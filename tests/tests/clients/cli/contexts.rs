@@ -120,8 +120,12 @@ fn shells_and_man_are_served() -> Result<()> {
         let cli = Cli::bare()?;
         for shell in ["bash", "zsh", "fish"] {
             let script = cli.ok(&["completions", shell]).await?;
-            ensure!(script.contains("fork-tree"), "{shell}: {script}");
+            ensure!(script.contains("PANDASTACK_COMPLETE"), "{shell}: {script}");
         }
+        ensure!(cli.offered(&["sandbox", "fork"]).await? == ["fork", "fork-tree"]);
+        // Where no server answers there is nothing to offer, and nothing is said.
+        let nowhere = Cli::new("127.0.0.1:1")?;
+        ensure!(nowhere.offered(&["sandbox", "get", "a"]).await?.is_empty());
         let script = cli.home().join("completions.bash");
         fs::write(&script, cli.ok(&["completions", "bash"]).await?)?;
         let checked =

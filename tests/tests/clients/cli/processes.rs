@@ -22,6 +22,8 @@ fn a_process_goes_on_and_is_found_again() -> Result<()> {
         let listed = cli.ok(&["sandbox", "process", "list", &id]).await?;
         let row = listed.lines().find(|row| row.starts_with(&format!("{process} "))).context("not listed")?;
         ensure!(row.contains("running") && row.contains("job") && row.contains("trap"), "{listed}");
+        let ids = cli.ok(&["sandbox", "process", "list", "-q", &id]).await?;
+        ensure!(ids.lines().any(|line| line == process), "{ids}");
 
         // Leaving it ends what watches it, not the process; being with it passes Ctrl-C on.
         for (verb, by, code) in [

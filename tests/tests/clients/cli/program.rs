@@ -137,6 +137,17 @@ impl Cli {
         serde_json::from_str(&said).with_context(|| format!("{words:?} wrote {said}"))
     }
 
+    /// What bash is offered for the last of these words: names, without what they are.
+    pub(crate) async fn offered(&self, words: &[&str]) -> Result<Vec<String>> {
+        let mut command = self.command(&[&["--", "pandastack"], words].concat())?;
+        command.env("PANDASTACK_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        command.env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let went = went(tokio::time::timeout(PATIENCE, command.output()).await.context("no end")??)?;
+        ensure!(went.code == 0 && went.stderr.is_empty(), "{words:?}: {went:?}");
+        Ok(went.stdout.lines().map(|line| line.trim_end().to_owned()).collect())
+    }
+
     /// What a command that fails says.
     pub(crate) async fn fails(&self, code: i32, words: &[&str]) -> Result<String> {
         let went = self.run(words).await?;

@@ -36,6 +36,20 @@ fn sandboxes_are_named_found_drawn_and_deleted() -> Result<()> {
             ensure!(!cli.ok(&[list, "list", "--quiet"]).await?.contains(' '), "{list}");
         }
 
+        let listed = cli.ok(&["snapshot", "list", "--sandbox", &child]).await?;
+        let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+        ensure!(lines[0] == ["ID", "SANDBOX", "TEMPLATE", "ON", "DISK", "AGE"], "{listed}");
+        ensure!(lines[1][..3] == [&snapshot[..8], &child[..8], TEMPLATE], "{listed}");
+        ensure!(!listed.contains(&snapshot), "{listed}");
+        ensure!(cli.ok(&["snapshot", "list", "--no-trunc"]).await?.contains(&snapshot));
+
+        // What Tab offers.
+        ensure!(cli.offered(&["sandbox", "get", "cli-"]).await?.contains(&"cli-web".to_owned()));
+        ensure!(cli.offered(&["sandbox", "delete", "cli-web", &child[..10]]).await? == [child.as_str()]);
+        ensure!(cli.offered(&["sandbox", "cp", "cli-w"]).await?.contains(&"cli-web:".to_owned()));
+        ensure!(cli.offered(&["snapshot", "get", &snapshot[..10]]).await? == [snapshot.as_str()]);
+        ensure!(cli.offered(&["run", "--template", TEMPLATE]).await?.contains(&TEMPLATE.to_owned()));
+
         let drawn = cli.ok(&["sandbox", "tree", "cli-draft"]).await?;
         let lines: Vec<&str> = drawn.lines().collect();
         ensure!(lines[0].starts_with(&id[..8]) && lines[0].contains("cli-web"), "{drawn}");
