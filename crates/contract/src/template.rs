@@ -12,7 +12,7 @@ use crate::error::Progress;
 pub struct Template {
     /// Its name.
     pub name: String,
-    /// Always empty: where it lies on the host is nobody's business.
+    /// Always empty: where it lies on the host is not told.
     pub rootfs_path: String,
     /// Size of its disk.
     pub size_bytes: u64,
