@@ -64,7 +64,7 @@ async def connect(url):
                 yield session, hello.serverInfo.name
 
 
-async def whole(client, name, **arguments):
+async def whole(client, name, /, **arguments):
     """A tool's whole result, and what it says to programs."""
     while True:
         try:
@@ -78,14 +78,14 @@ async def whole(client, name, **arguments):
     return result, result.structured_content if MAJOR >= 2 else result.structuredContent
 
 
-async def call(client, name, **arguments):
+async def call(client, name, /, **arguments):
     """A tool's text, and whether it is bad news."""
     result, _ = await whole(client, name, **arguments)
     assert len(result.content) == 1 and result.content[0].type == "text", result
     return result.content[0].text, result.is_error if MAJOR >= 2 else result.isError
 
 
-async def picture(client, name, **arguments):
+async def picture(client, name, /, **arguments):
     """The one picture of a result, as bytes, and the text before it."""
     result, _ = await whole(client, name, **arguments)
     assert [part.type for part in result.content] == ["text", "image"], result
@@ -94,7 +94,7 @@ async def picture(client, name, **arguments):
     return base64.b64decode(image.data, validate=True), result.content[0].text
 
 
-async def ask(client, name, **arguments):
+async def ask(client, name, /, **arguments):
     """A tool's answer as JSON; bad news is a failure."""
     text, bad = await call(client, name, **arguments)
     assert not bad, f"{name}: {text}"
@@ -148,11 +148,13 @@ async def workspace(base, template):
         assert process in [one["id"] for one in await ask(client, "list_processes", sandbox_id=sandbox) if one["running"]]
         logs = {"stdout": "", "next_stdout_offset": 0}
         while "line 1\n" not in logs["stdout"]:
+            await asyncio.sleep(0.5)
             logs = await ask(client, "process_logs", sandbox_id=sandbox, process_id=process)
         offset = logs["next_stdout_offset"]
         assert logs["running"] and offset == len(logs["stdout"]), logs
         await ask(client, "stop_process", sandbox_id=sandbox, process_id=process)
         while logs["running"]:
+            await asyncio.sleep(0.5)
             logs = await ask(client, "process_logs", sandbox_id=sandbox, process_id=process, stdout_offset=offset)
         assert logs["exit_code"] == 143 and logs["stdout_offset"] == offset and "line 0" not in logs["stdout"], logs
 
@@ -239,7 +241,7 @@ async def inside(base, sandbox):
         assert (text, bad) == ("/tmp\ntwo\n[exit code 0]", False), text
         process = (await ask(client, "start_process", command="echo started"))["id"]
         while (logs := await ask(client, "process_logs", process_id=process))["running"]:
-            pass
+            await asyncio.sleep(0.5)
         assert (logs["stdout"], logs["exit_code"]) == ("started\n", 0), logs
         ran = await ask(client, "run_code", code="echo $((6 * 7))", language="bash")
         assert ran["stdout"] == "42\n", ran

@@ -69,6 +69,9 @@ pub(super) fn translated(text: &str, scope: Scope) -> String {
 
 /// What may help where the services say nothing, because over HTTP it is plain.
 pub(super) fn of_its_own(message: &str, scope: Scope) -> Option<&'static str> {
+    if message == "no such process" {
+        return Some("list_processes tells which there are");
+    }
     let known = [
         ("there is no sandbox ", "list_sandboxes tells which there are"),
         ("there is no snapshot ", "list_snapshots tells which there are"),
@@ -95,7 +98,7 @@ mod tests {
         let texts = |scope| {
             let told = HINTS.iter().chain(&WORDS).map(move |told| translated(told.0, scope));
             told.chain(
-                ["there is no sandbox x", "there is no snapshot x", "unknown template x"]
+                ["there is no sandbox x", "there is no snapshot x", "unknown template x", "no such process"]
                     .iter()
                     .filter_map(move |text| of_its_own(text, scope))
                     .map(str::to_owned),
