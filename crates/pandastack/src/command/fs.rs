@@ -32,6 +32,9 @@ pub(crate) enum Command {
         /// The directory.
         #[arg(default_value = "/")]
         path: String,
+        /// Only the names.
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// Write a file's contents to standard output.
     #[command(visible_alias = "read", after_help = "Example:\n  pandastack fs cat 0a1b2c3d /etc/os-release")]
@@ -153,10 +156,13 @@ pub(crate) async fn run(
     let api = connection.api()?;
     let there = async |id: &str, path: &str| absolute(&api, id, path).await;
     match command {
-        Command::Ls { id, path } => {
+        Command::Ls { id, path, quiet } => {
             let path = there(&id, &path).await?;
             let listing = api.list_directory(&id, &path).await?;
-            output::result(format, &listing, || list(&listing.entries))?;
+            match quiet {
+                true => output::names(format, &listing.entries, |one| plain(&one.name))?,
+                false => output::result(format, &listing, || list(&listing.entries))?,
+            }
             if listing.truncated {
                 output::say("note: there is more than the server lists");
             }
