@@ -58,7 +58,8 @@ fn every_form_of_a_fork_is_understood() -> Result<()> {
         says(api, &parent, "common").await?;
         let names = (api.shell(&first, "hostname").await?, api.shell(&parent, "hostname").await?);
         ensure!(names.0 != names.1, "both are called {names:?}");
-        let named = child(&api.post(&fork, json!({ "name": "fork-named" })).await?.expect(201)?)?;
+        let answer = api.post(&fork, json!({ "name": "fork-named" })).await?.expect(201)?.json()?;
+        let named = child(&answer)?;
         ensure!(api.shell(&named, "hostname").await? == "fork-named");
         api.remove(&named).await?;
         for wrong in
