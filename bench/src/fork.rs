@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use domain::SandboxId;
+use node::Child;
 use serde_json::{Value, json};
 
 use crate::floor::against;
@@ -25,7 +26,7 @@ pub(crate) async fn measure(bench: &Bench, rounds: usize) -> anyhow::Result<Valu
         restored.add(run(&parent, &["/bin/echo", "hi"]).await.map(|_| started.elapsed().as_secs_f64() * 1e3));
         dirty(&parent, DIRTY_MIB).await?;
         let started = Instant::now();
-        let forking = bench.node.fork_as(&parent, vec![new_id()?]).await?;
+        let forking = bench.node.fork_as(&parent, vec![Child { id: new_id()?, host_name: None }]).await?;
         let timings = forking.timings;
         for child in forking.children {
             match child {
