@@ -670,7 +670,7 @@ export interface PatchSandbox {
   env?: Record<string, string | null> | undefined;
   /** Keys to set, or to remove with `null`. */
   metadata?: Record<string, string | null> | undefined;
-  /** A new name, or `null` to remove it. */
+  /** A new name, or `null` to remove it. Its guest keeps the host name it was made with. */
   name?: string | undefined;
   network?: NetworkMode | undefined;
 }
@@ -905,7 +905,7 @@ export interface SandboxInfo {
   readonly unique_bytes?: number;
   /** Volumes, in the order of their devices. */
   readonly volumes: AttachedVolume[];
-  /** What the caller should know about what was asked for; in answers to create and change only. */
+  /** What the caller should know about what was asked for; in answers to create and change and where one sandbox is asked for, as long as it holds. */
   readonly warnings?: string[];
 }
 
@@ -1077,7 +1077,7 @@ export interface TemplateInfo {
   readonly progressDetail?: TemplateProgress;
   /** @deprecated Use `progressDetail`. */
   readonly progress_detail?: TemplateProgress;
-  /** Always empty: where it lies on the host is nobody's business. */
+  /** Always empty: where it lies on the host is not told. */
   readonly rootfsPath: string;
   /** @deprecated Use `rootfsPath`. */
   readonly rootfs_path: string;
