@@ -105,11 +105,13 @@ impl Control {
         Ok(())
     }
 
-    /// Boots a sandbox from its disk: what was in its memory is lost, its files are not.
+    /// Boots a sandbox from its disk: what was in its memory is lost, its files are not. One that runs goes on.
     pub async fn start_cold(&self, caller: &Caller, id: &str) -> Result<(), ControlError> {
         self.with_sandbox(caller, id, |control, row, sandbox| async move {
+            if sandbox.state().record.phase == Phase::Running {
+                return Ok(());
+            }
             traced(operation!("sandbox.start_cold", row), async { Ok(sandbox.start_cold().await?) }).await?;
-            control.watch_for_death(&row);
             let payload = json!({ "cold": true });
             control.happened(&row.tenant, &row.id, "sandbox.running", Some(payload)).await;
             Ok(())
@@ -152,25 +154,32 @@ impl Control {
         Ok(self.lifecycle_of(&row))
     }
 
-    /// Tells when a sandbox's machine ends by itself.
+    /// Tells each time that a sandbox's machine ends by itself, until the sandbox is deleted.
     pub(crate) fn watch_for_death(&self, row: &SandboxRow) {
         let Ok(sandbox) = self.node().sandbox(&row.id) else { return };
         let (control, tenant, id) = (self.clone(), row.tenant.clone(), row.id.clone());
         let mut states = sandbox.watch();
-        self.tasks().spawn(async move {
-            let died = async {
-                let state = states.wait_for(|state| state.record.phase == Phase::Died).await.ok()?;
-                Some(state.record.died.clone().unwrap_or_default())
-            };
-            tokio::select! {
-                reason = died => {
-                    if let Some(reason) = reason {
-                        tracing::warn!(sandbox.id = %id, reason, "a sandbox's machine ended by itself");
-                        control.measurements().died();
-                        control.happened(&tenant, &id, "vm.died", Some(json!({ "reason": reason }))).await;
-                    }
+        drop(sandbox);
+        let watching = async move {
+            loop {
+                let died = states.wait_for(|state| state.record.phase == Phase::Died).await;
+                let Ok(reason) = died.map(|state| state.record.died.clone().unwrap_or_default()) else {
+                    return;
+                };
+                tracing::warn!(sandbox.id = %id, reason, "a sandbox's machine ended by itself");
+                control.measurements().died();
+                control.happened(&tenant, &id, "vm.died", Some(json!({ "reason": reason }))).await;
+                // It may be started again from its disk, and end again.
+                if states.wait_for(|state| state.record.phase != Phase::Died).await.is_err() {
+                    return;
                 }
-                () = control.closing().cancelled() => {}
+            }
+        };
+        let closing = self.closing().clone();
+        self.tasks().spawn(async move {
+            tokio::select! {
+                () = watching => {}
+                () = closing.cancelled() => {}
             }
         });
     }

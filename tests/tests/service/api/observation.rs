@@ -68,6 +68,36 @@ fn a_sandbox_tells_what_happens_to_it() -> Result<()> {
     })
 }
 
+#[test]
+fn each_end_of_a_machine_is_told_once() -> Result<()> {
+    in_api(async |api| {
+        let id = api.create().await?;
+        let cold = json!({ "cold": true });
+        let off = json!({ "cmd": "echo o > /proc/sysrq-trigger" });
+        for deaths in 1..=2 {
+            // Of one that runs nothing is lost, and nothing happens to it.
+            api.post(&at(&id, "/start"), cold.clone()).await?.expect(200)?;
+            // The answer to this may or may not arrive.
+            api.post(&at(&id, "/exec"), off.clone()).await?;
+            let kinds = async || {
+                let events = api.get(&at(&id, "/events")).await?.expect(200)?.json()?;
+                let all = events["events"].as_array().context("no events")?.clone();
+                Ok::<_, anyhow::Error>(all.into_iter().map(|event| event["type"].clone()).collect::<Vec<_>>())
+            };
+            let count = |kinds: &[Value], kind: &str| kinds.iter().filter(|one| *one == kind).count();
+            wait::until_async("the end is told", std::time::Duration::from_secs(60), async || {
+                Ok(count(&kinds().await?, "vm.died") >= deaths)
+            })
+            .await?;
+            api.post(&at(&id, "/start"), cold.clone()).await?.expect(200)?;
+            let kinds = kinds().await?;
+            ensure!(count(&kinds, "vm.died") == deaths, "{kinds:?}");
+            ensure!(count(&kinds, "sandbox.running") == deaths + 1, "{kinds:?}");
+        }
+        api.remove(&id).await
+    })
+}
+
 /// What devices carried is told of a sandbox, and of all of them together. Asking wakes nobody, and what is gone stays counted.
 #[test]
 fn what_devices_carry_is_counted() -> Result<()> {
