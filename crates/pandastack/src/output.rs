@@ -130,6 +130,9 @@ pub(crate) fn report_error(error: &anyhow::Error, format: Format) {
             value["status"] = refusal.status.into();
             value["code"] = refusal.code.clone().into();
             value["request_id"] = refusal.request_id.clone().into();
+            if let Some(partial) = &refusal.partial {
+                value["partial"] = json!(partial);
+            }
         }
         return say(value.to_string());
     }

@@ -1,12 +1,13 @@
 //! Files and directories between this host and a sandbox.
 //!
-//! A few files travel at once. Modes are kept, and so are symbolic links, unless they are to be followed. What a guest calls its files
-//! is not believed: a name leads nowhere but into its directory, and nothing is written through a link that came from a guest.
+//! A few files travel at once. Modes are kept, and so are symbolic links, unless they are to be followed; from a guest only
+//! those that stay inside of what is copied. What a guest calls its files is not believed: a name leads nowhere but into its directory,
+//! and nothing is written through a link that came from a guest.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -244,6 +245,9 @@ pub(crate) async fn fetch(
         for entry in listing.entries {
             let path = to.join(local_name(&entry.name)?);
             match (&entry.link_target, entry.is_dir) {
+                (Some(target), _) if !manner.follow && leads_out(target, depth) => {
+                    say(format!("left out: {} is a link to {target}, outside of what is copied", entry.path));
+                }
                 (Some(target), _) if !manner.follow => links.push((target.clone(), path)),
                 (link, true) => {
                     let mut inside = real.clone();
@@ -290,6 +294,16 @@ pub(crate) async fn fetch(
         }
     }
     Ok(Moved { files, links: links.len() as u64, bytes: progress.done() })
+}
+
+/// Whether a link leads, or may lead, out of the directory that is copied, which is as many directories above as `depth`: here it
+/// would name another file than in the sandbox.
+fn leads_out(target: &str, depth: usize) -> bool {
+    let parts: Vec<Component> =
+        Path::new(target).components().filter(|part| *part != Component::CurDir).collect();
+    let above = parts.iter().take_while(|part| **part == Component::ParentDir).count();
+    // A `..` after a name may follow another link first.
+    above > depth || parts[above..].iter().any(|part| !matches!(part, Component::Normal(_)))
 }
 
 /// Where a path of a sandbox really is; only asked for where links are followed, to notice those that lead back.
@@ -403,6 +417,16 @@ mod tests {
             assert!(local_name(name).is_err(), "{name:?}");
         }
         assert_eq!(local_name("...").unwrap(), "...");
+    }
+
+    #[test]
+    fn links_stay_inside() {
+        for (target, depth) in [("sub", 0), ("./sub/x", 0), ("../a.txt", 1), ("../../z", 2), (".", 0)] {
+            assert!(!leads_out(target, depth), "{target} at {depth}");
+        }
+        for (target, depth) in [("/etc/passwd", 3), ("..", 0), ("x/../y", 1), ("../../z", 1)] {
+            assert!(leads_out(target, depth), "{target} at {depth}");
+        }
     }
 
     #[test]

@@ -102,24 +102,24 @@ fn what_a_guest_calls_its_files_leads_nowhere_else() -> Result<()> {
         api.shell(&id, line).await?;
         let went = cli.run(&["sandbox", "cp", &format!("{id}:/w"), "out"]).await?;
         ensure!(went.code == 0, "{went:?}");
-        ensure!(went.stderr.contains("left out: /w/fifo"), "{}", went.stderr);
+        for left_out in ["/w/fifo", "/w/etc", "/w/passwd"] {
+            ensure!(went.stderr.contains(&format!("left out: {left_out} ")), "{}", went.stderr);
+        }
         let mut found: Vec<_> = fs::read_dir(cli.home().join("out"))?
             .map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()))
             .collect::<Result<_>>()?;
         found.sort();
-        ensure!(found == ["-y", "d", "dangling", "etc", "passwd", "self"], "{found:?}");
+        ensure!(found == ["-y", "d", "dangling", "self"], "{found:?}");
 
         // Where links came from a guest, nothing of what it sends later goes through them.
-        let elsewhere = cli.home().join("elsewhere");
-        fs::create_dir(&elsewhere)?;
-        let line = format!("mkdir -p /v; ln -s {0} /v/trap; ln -s {0}/new /v/file", elsewhere.display());
-        api.shell(&id, &line).await?;
+        api.shell(&id, "mkdir -p /v/real; cd /v; ln -s real trap; ln -s real/new file").await?;
         let from = format!("{id}:/v/.");
         cli.ok(&["sandbox", "cp", &from, "out"]).await?;
         ensure!(fs::symlink_metadata(cli.home().join("out/trap"))?.is_symlink());
         api.shell(&id, "cd /v; rm trap file; mkdir trap; echo x > trap/x; echo y > file").await?;
         cli.ok(&["sandbox", "cp", &from, "out"]).await?;
-        ensure!(fs::read_dir(&elsewhere)?.count() == 0, "something was written through a guest's link");
+        let written = fs::read_dir(cli.home().join("out/real"))?.count();
+        ensure!(written == 0, "something was written through a guest's link");
         ensure!(fs::read_to_string(cli.home().join("out/trap/x"))? == "x\n");
         // What links lead to is the guest's own, also where they lead back.
         let followed = cli.run(&["sandbox", "cp", "-L", &format!("{id}:/w"), "followed"]).await?;
