@@ -291,7 +291,10 @@ impl Driver {
                 // Nobody may be left to want what was saved.
                 self.shared.snapshots.collect();
             }
-            Message::Link(reply) => answer(reply, self.link().await),
+            Message::Link(reply) => {
+                let outcome = self.link().await;
+                answer(reply, self.or_death(outcome).await);
+            }
             Message::Console(reply) => answer(reply, Ok(self.console().await)),
             Message::SetNetworkPolicy(policy, reply) => answer(reply, self.set_network_policy(policy).await),
             Message::TellVolumeSizes(reply) => answer(reply, self.tell_volume_sizes().await),

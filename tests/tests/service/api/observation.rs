@@ -77,8 +77,17 @@ fn each_end_of_a_machine_is_told_once() -> Result<()> {
         for deaths in 1..=2 {
             // Of one that runs nothing is lost, and nothing happens to it.
             api.post(&at(&id, "/start"), cold.clone()).await?.expect(200)?;
-            // The answer to this may or may not arrive.
+            // The answer to this may or may not arrive. What is asked later is told of the end, not of how it was noticed.
             api.post(&at(&id, "/exec"), off.clone()).await?;
+            wait::until_async("commands are refused", std::time::Duration::from_secs(60), async || {
+                let answer = api.post(&at(&id, "/exec"), json!({ "cmd": "true" })).await?;
+                if answer.status == 200 {
+                    return Ok(false);
+                }
+                answer.failure(409)?;
+                Ok(true)
+            })
+            .await?;
             let kinds = async || {
                 let events = api.get(&at(&id, "/events")).await?.expect(200)?.json()?;
                 let all = events["events"].as_array().context("no events")?.clone();
