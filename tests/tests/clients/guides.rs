@@ -38,6 +38,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "sudo scripts/setup",
         "builds and installs on the host; tests/release does that into a directory",
     ),
+    ("README.md", "sudo scripts/demo", "changes the host, and is longer than a test"),
     ("README.md", "python3 -m venv", "installs the tree's client; tests/release does that"),
     (
         "docs/install.md",
