@@ -18,6 +18,7 @@ use crate::attached::{self, Ended, Sink, Stdin};
 use crate::command::sandbox::Origin;
 use crate::connection::Connection;
 use crate::duration::seconds;
+use crate::guest_command;
 use crate::output::{Format, report_error, say, warn};
 use crate::quoting::line;
 use crate::signals::{Signals, Told};
@@ -27,6 +28,8 @@ use crate::transfer::{self, Manner};
 const WORKING_DIRECTORY: &str = "/workspace";
 /// A sandbox that this program could not delete, because it was killed, goes by itself after so much idleness.
 const TTL_SECONDS: i64 = 600;
+/// Tells which of its arguments are not there.
+const MISSING: &str = r#"for path; do [ -e "$path" ] || printf '%s\0' "$path"; done"#;
 /// How often deleting is tried.
 const DELETE_TRIES: u32 = 3;
 
@@ -39,6 +42,9 @@ pub(crate) struct Arguments {
     #[arg(long, short, value_name = "LOCAL[:PATH]")]
     file: Vec<String>,
     /// Send nothing but what --file names.
+    ///
+    /// Otherwise what the command names is sent: files and directories below this directory, and files named by a whole path that
+    /// the sandbox does not have.
     #[arg(long)]
     no_files: bool,
     /// Time after which the command is killed, such as 90 or 5m [default: never].
@@ -135,8 +141,10 @@ async fn work(
 ) -> anyhow::Result<Ended> {
     let sending = async {
         transfer::ensure_directory(api, sandbox, WORKING_DIRECTORY).await?;
+        let mut files = files.to_vec();
+        files.extend(missing(api, sandbox, absolute(arguments)).await?);
         if !files.is_empty() {
-            transfer::send(api, sandbox, files, Manner::default(), "sending files").await?;
+            transfer::send(api, sandbox, &files, Manner::default(), "sending files").await?;
         }
         anyhow::Ok(())
     };
@@ -206,6 +214,28 @@ fn files(arguments: &Arguments, here: &Path) -> anyhow::Result<Vec<(PathBuf, Str
     Ok(found)
 }
 
+/// Words of the command that name a file of this host by its whole path.
+fn absolute(arguments: &Arguments) -> Vec<String> {
+    let is_line = arguments.command.len() == 1 && arguments.command[0].contains(char::is_whitespace);
+    if arguments.no_files || is_line {
+        return Vec::new();
+    }
+    let named: BTreeSet<&String> = arguments.command.iter().filter(|word| word.starts_with('/')).collect();
+    named.into_iter().filter(|word| Path::new(word).is_file()).cloned().collect()
+}
+
+/// Those that the sandbox does not have: `/usr/bin/python3` and `/etc/hosts` mean its own.
+async fn missing(api: &Api, sandbox: &str, paths: Vec<String>) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    let done = guest_command::run(api, sandbox, MISSING, &paths).await?;
+    let missing = String::from_utf8_lossy(&done.stdout);
+    let missing: BTreeSet<&str> = missing.split('\0').collect();
+    let paths = paths.into_iter().filter(|path| missing.contains(path.as_str()));
+    Ok(paths.map(|path| (PathBuf::from(&path), path)).collect())
+}
+
 /// Where a path below this directory goes; nothing for one that is not below it.
 fn below(path: &Path) -> Option<String> {
     let mut below = String::from(WORKING_DIRECTORY);
@@ -256,6 +286,11 @@ mod tests {
         check(&["cat", "/etc/passwd", "../x"], &[]);
         check(&["--no-files", "--file", "a.py:b/c.py", "cat", "a.py"], &[("a.py", "/workspace/b/c.py")]);
         check(&["cat a.py"], &[]);
+        let whole = here.join("a.py").display().to_string();
+        let named = |words: &[&str]| absolute(&Line::parse_from(["run"].iter().chain(words)).run);
+        assert_eq!(named(&["python3", &whole, "/nonesuch", &whole, "/tmp"]), [whole.clone()]);
+        assert!(named(&["--no-files", "python3", &whole]).is_empty());
+        assert!(named(&[&format!("cat {whole}")]).is_empty());
         std::fs::remove_dir_all(here).unwrap();
     }
 }

@@ -42,6 +42,16 @@ fn code_is_sent_runs_and_leaves_nothing() -> Result<()> {
         let words = ["run", "-t", TEMPLATE, "--env", "WHO=panda", "--", "./tool.sh", "data"];
         ensure!(cli.ok(&words).await? == "/workspace\nfrom the file\npanda");
 
+        // A file named by its whole path comes too; one that the sandbox has is its own.
+        let script = cli.home().join("script.py").display().to_string();
+        let input = cli.home().join("in").display().to_string();
+        fs::write(&input, "whole path\n")?;
+        let words = ["run", "-t", TEMPLATE, "-n", "--", "python3", &script, &input];
+        let went = cli.run(&words).await?;
+        ensure!(went.code == 5 && went.stdout == "whole path \n", "{went:?}");
+        let words = ["run", "-t", TEMPLATE, "-n", "--", "cat", "/etc/machine-id"];
+        ensure!(cli.ok(&words).await? != fs::read_to_string("/etc/machine-id").unwrap_or_default().trim());
+
         // Wrong from the start, and wrong on the way: nothing is left either.
         let said = cli.fails(1, &["run", "-t", "nonesuch", "true"]).await?;
         ensure!(said.contains("error: make a sandbox"), "{said}");
