@@ -20,7 +20,7 @@ const USAGE: &str = "usage: cargo xtask <check>
 
 checks:
   tidy       direction of dependencies, sizes and openings of files, unfinished work, where unsafe code may be,
-             one version for everything that is released
+             one version for everything that is released, subjects of commits
   licences   licences, bans and sources of every dependency, by the lists in deny.toml
   test       builds and runs the everyday tests; --all everything; --since COMMIT what changes since then touch as
              well, as far as time allows, --spent SECONDS of it being gone

@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: what reviews would otherwise have to look for. One rule per file.
 
+mod commits;
 mod direction;
 mod opening;
 mod size;
@@ -27,6 +28,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Findings> {
     }
     unsafe_code::check_list(&files, &mut findings);
     versions::check(&files, &mut findings);
+    commits::check(root, &mut findings);
     Ok(findings)
 }
 
