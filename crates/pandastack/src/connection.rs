@@ -66,6 +66,12 @@ impl Connection {
         api(&decided.api, decided.key)
     }
 
+    /// Whether options, environment or contexts name a server: what is asked for is then its business, not this host's.
+    pub(crate) fn names_a_server(&self) -> anyhow::Result<bool> {
+        let decided = self.decided()?;
+        Ok(decided.api != API_DEFAULT || decided.context.is_some())
+    }
+
     /// What options, environment and contexts say.
     pub(crate) fn decided(&self) -> anyhow::Result<Decided> {
         decide(self, &ContextFile::read()?, &variable)

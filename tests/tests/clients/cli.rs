@@ -1,6 +1,5 @@
 //! The command line against a server with real machines: each command as a person or a script would run it.
 
-mod bake;
 mod behaviour;
 mod build;
 mod contexts;
@@ -9,6 +8,7 @@ mod explore;
 mod files;
 mod logs;
 mod port_forward;
+mod prepare;
 mod processes;
 mod program;
 mod run;

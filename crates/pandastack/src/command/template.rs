@@ -1,8 +1,8 @@
-//! `pandastack template`: templates of a server; and of this host, made ready without one.
+//! `pandastack template`: templates of a server, and those of this host where there is none.
 
-mod bake;
 mod build;
 mod context_archive;
+mod prepare;
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::output::{self, Format};
 use crate::table::{fields, size, table};
 
-pub(crate) use bake::bake;
+pub(crate) use prepare::bake;
 
 /// What to do with templates.
 #[derive(Debug, Subcommand)]
@@ -59,11 +59,27 @@ pub(crate) enum Command {
         /// The build.
         build: String,
     },
-    /// Have the server make a template ready ahead of its first use.
-    #[command(after_help = "Example:\n  pandastack template prepare base")]
+    /// Make templates ready ahead of their first use.
+    ///
+    /// The server that is named by --api, the environment or a context does it. Where none is named, or with --local, it is done in the
+    /// data directory of this host, which no server may be using.
+    #[command(after_help = "Examples:\n  pandastack template prepare base code-interpreter\n  \
+        pandastack template prepare --all --local --data-dir /var/lib/pandastack")]
     Prepare {
-        /// The template.
-        name: String,
+        /// In the data directory of this host, also where a server is named.
+        #[arg(long)]
+        local: bool,
+        /// Do not wait until the server has them ready.
+        #[arg(long, conflicts_with = "local")]
+        no_wait: bool,
+        #[command(flatten)]
+        host: Box<Options>,
+        /// Their names.
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        names: Vec<String>,
+        /// All that come with PandaStack. Your own were prepared when they were built.
+        #[arg(long)]
+        all: bool,
     },
     /// Delete templates of your own. Sandboxes made from them are not touched.
     #[command(visible_alias = "rm", after_help = "Example:\n  pandastack template delete mine")]
@@ -71,20 +87,6 @@ pub(crate) enum Command {
         /// The templates.
         #[arg(required = true)]
         names: Vec<String>,
-    },
-    /// Build templates' disks on this host, boot each once and keep that instant; without a server. One that runs is asked with
-    /// `template prepare`.
-    #[command(after_help = "Examples:\n  pandastack template bake base --data-dir /var/lib/pandastack\n  \
-        pandastack template bake --all")]
-    Bake {
-        #[command(flatten)]
-        host: Box<Options>,
-        /// Their names.
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
-        names: Vec<String>,
-        /// All that come with PandaStack. Your own were baked when they were built.
-        #[arg(long)]
-        all: bool,
     },
 }
 
@@ -95,9 +97,13 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let show = |template: &Template| output::result(format, template, || fields(template));
     match command {
-        Command::Bake { host, names, all } => {
-            let names = if all { bake::all() } else { names };
-            bake::run(&host.settings()?, &names, format).await?;
+        Command::Prepare { local, no_wait, host, names, all } => {
+            let names = if all { prepare::all() } else { names };
+            if local || !connection.names_a_server()? {
+                prepare::here(&host.settings()?, &names, format).await?;
+            } else {
+                prepare::there(&connection.api()?, &names, !no_wait, format).await?;
+            }
         }
         Command::List { quiet } => {
             let templates = connection.api()?.templates().await?;
@@ -116,7 +122,6 @@ pub(crate) async fn run(
             })?;
         }
         Command::Get { name } => show(&connection.api()?.template(&name).await?)?,
-        Command::Prepare { name } => show(&connection.api()?.prepare_template(&name).await?)?,
         Command::Build(arguments) => return build::run(&connection.api()?, arguments, format).await,
         Command::Builds { quiet } => build::list(&connection.api()?, quiet, format).await?,
         Command::Logs { build, no_follow } => {

@@ -1,4 +1,4 @@
-//! `template bake`: templates of a host made ready ahead of their first use, without a server.
+//! `template prepare`: templates made ready ahead of their first use, by a server or in a data directory without one.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::cli::program::{Cli, Went};
 const PATIENCE: Duration = Duration::from_secs(400);
 const POOL_BYTES: u64 = 16 << 30;
 
-async fn bake(cli: &Cli, words: &[&str], data_dir: &Path, addresses: &str) -> Result<Went> {
+async fn prepare(cli: &Cli, words: &[&str], data_dir: &Path, addresses: &str) -> Result<Went> {
     let data_dir = data_dir.to_str().context("a path")?;
     let more = ["--data-dir", data_dir, "--addresses", addresses, "--networks-prepared", "0"];
     let mut command = cli.command(&[words, &more].concat())?;
@@ -50,16 +50,17 @@ fn two_names_are_baked_one_after_the_other() -> Result<()> {
         let (cli, data_dir) = (Cli::bare()?, fresh().await?);
         let (range, _held) = cache::address_range()?;
         let addresses = format!("10.210.{range}.0/24");
-        let wrong = bake(&cli, &["template", "bake", "minimal", "nonesuch"], &data_dir, &addresses).await?;
+        let wrong =
+            prepare(&cli, &["template", "prepare", "minimal", "nonesuch"], &data_dir, &addresses).await?;
         ensure!(wrong.code == 1 && wrong.stderr.contains("there is no template `nonesuch`"), "{wrong:?}");
         ensure!(!wrong.stderr.contains("booting"), "it was begun: {wrong:?}");
-        for words in [&["template", "bake"][..], &["template", "bake", "--all", "minimal"]] {
-            let wrong = bake(&cli, words, &data_dir, &addresses).await?;
+        for words in [&["template", "prepare"][..], &["template", "prepare", "--all", "minimal"]] {
+            let wrong = prepare(&cli, words, &data_dir, &addresses).await?;
             ensure!(wrong.code == 2, "{wrong:?}");
         }
 
-        let words = ["template", "bake", "minimal", "base"];
-        let first = bake(&cli, &words, &data_dir, &addresses).await?;
+        let words = ["template", "prepare", "minimal", "base"];
+        let first = prepare(&cli, &words, &data_dir, &addresses).await?;
         println!("{}", first.stderr);
         ensure!(first.code == 0 && first.stdout.lines().count() == 2, "{first:?}");
         let said = |what: &str| first.stderr.find(what).with_context(|| format!("{what}: {first:?}"));
@@ -73,8 +74,8 @@ fn two_names_are_baked_one_after_the_other() -> Result<()> {
         ensure!(order.is_sorted(), "{first:?}");
 
         // What is there is found, and told to programs too.
-        let words = ["--output", "json", "template", "bake", "minimal", "base"];
-        let again = bake(&cli, &words, &data_dir, &addresses).await?;
+        let words = ["--output", "json", "template", "prepare", "minimal", "base"];
+        let again = prepare(&cli, &words, &data_dir, &addresses).await?;
         ensure!(again.code == 0 && !again.stderr.contains("booting"), "{again:?}");
         let told = serde_json::Deserializer::from_str(&again.stdout).into_iter::<Value>();
         for ((told, id), name) in told.zip(first.stdout.lines()).zip(["minimal", "base"]) {
@@ -98,25 +99,24 @@ fn a_data_directory_with_a_server_is_left_to_it() -> Result<()> {
         ensure!(cli.ok(&["template", "build", "--name", "own", "own"]).await? == "own");
 
         let (data_dir, addresses) = (lab.data_dir().to_owned(), lab.config().addresses.to_string());
-        let refused = bake(&cli, &["template", "bake", "--all"], &data_dir, &addresses).await?;
+        let refused =
+            prepare(&cli, &["template", "prepare", "--local", "--all"], &data_dir, &addresses).await?;
         let by = format!("is in use by process {}", server.id());
         ensure!(
             refused.code == 1 && refused.stdout.is_empty() && refused.stderr.contains(&by),
             "{refused:?}"
         );
-        ensure!(refused.stderr.contains("pandastack template prepare"), "{refused:?}");
-        // The server is asked instead, for its own and for what comes with it.
+        ensure!(refused.stderr.contains("--api URL template prepare"), "{refused:?}");
+        // The server is asked instead, for its own and for what comes with it; when this ends they are ready.
         for name in ["own", "minimal"] {
-            ensure!(cli.json(&["template", "prepare", name]).await?["name"] == name);
-            wait::until_async("it is ready", PATIENCE, async || {
-                Ok(cli.json(&["template", "get", name]).await?["status"] == "ready")
-            })
-            .await?;
+            let told = cli.json(&["template", "prepare", name]).await?;
+            ensure!(told["name"] == name && told["status"] == "ready", "{told}");
         }
         server.stop().await?;
 
         // Without one it is done here, and leaves alone what it does not know.
-        let baked = bake(&cli, &["template", "bake", "minimal"], &data_dir, &addresses).await?;
+        let baked =
+            prepare(&cli, &["template", "prepare", "--local", "minimal"], &data_dir, &addresses).await?;
         ensure!(baked.code == 0 && !baked.stderr.contains("booting"), "{baked:?}");
         let server = ServeProcess::start(&mut lab, &options).await?;
         let cli = Cli::new(server.address())?;
