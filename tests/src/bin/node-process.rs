@@ -109,7 +109,7 @@ async fn create(node: &Node, template: SnapshotId, with_volume: bool) -> Result<
         }
         if node.volumes().get(&volume)?.attached_to.is_empty() {
             request.volumes.push(VolumeAttachment { volume, mode: AttachMode::ReadWrite, mount: None });
-            mark = "mount /dev/vdb /mnt && echo $(hostname) > /mnt/mine".to_owned();
+            mark = "mount /dev/vdb /mnt && cp /mine /mnt/mine".to_owned();
         }
     }
     let (sandbox, _) = node.create(request).await?;
