@@ -39,7 +39,7 @@ struct How {
 
 /// Asks for a template from a Dockerfile, an image or the files of a root file system. The answer is a build, which goes on by itself:
 /// follow its log, or ask for it until its status is `done` or `failed`.
-#[utoipa::path(post, path = "/v1/templates/build", tag = "templates", params(How),
+#[utoipa::path(post, path = "/v1/templates/build", operation_id = "buildTemplate", tag = "templates", params(How),
     request_body(content(
         (BuildForm = "multipart/form-data"),
         (BuildForm = "application/x-www-form-urlencoded"),
@@ -119,7 +119,7 @@ async fn receive_text(upload: &mut Upload, name: &str, mut part: Field<'_>) -> A
 }
 
 /// Builds, newest first.
-#[utoipa::path(get, path = "/v1/templates/builds", tag = "templates",
+#[utoipa::path(get, path = "/v1/templates/builds", operation_id = "listBuilds", tag = "templates",
     responses((status = 200, body = Vec<TemplateBuild>)))]
 async fn list(
     State(control): State<Control>,
@@ -129,7 +129,7 @@ async fn list(
 }
 
 /// One build.
-#[utoipa::path(get, path = "/v1/templates/builds/{id}", tag = "templates", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/templates/builds/{id}", operation_id = "getBuild", tag = "templates", params(("id" = String, Path)),
     responses((status = 200, body = TemplateBuild)))]
 async fn get(
     State(control): State<Control>,
@@ -140,7 +140,7 @@ async fn get(
 }
 
 /// Cancels a build: it ends as `failed` with the error `cancelled`. One that has ended stays as it is.
-#[utoipa::path(delete, path = "/v1/templates/builds/{id}", tag = "templates", params(("id" = String, Path)),
+#[utoipa::path(delete, path = "/v1/templates/builds/{id}", operation_id = "cancelBuild", tag = "templates", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn cancel(
     State(control): State<Control>,
@@ -160,7 +160,7 @@ struct Which {
 }
 
 /// What a build says, as events without a name whose data is one line each; then an event `done` with the data `end`.
-#[utoipa::path(get, path = "/v1/templates/builds/{id}/logs", tag = "templates", params(("id" = String, Path), Which),
+#[utoipa::path(get, path = "/v1/templates/builds/{id}/logs", operation_id = "getBuildLogs", tag = "templates", params(("id" = String, Path), Which),
     responses((status = 200, content((String = "text/event-stream")))))]
 async fn logs(
     State(control): State<Control>,

@@ -31,7 +31,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Contexts of a sandbox.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/repl/sessions", tag = "code", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/repl/sessions", operation_id = "listContexts", tag = "code", params(("id" = String, Path)),
     responses((status = 200, body = Vec<Context>)))]
 async fn list(
     State(control): State<Control>,
@@ -42,7 +42,7 @@ async fn list(
 }
 
 /// Starts an interpreter that keeps its state from cell to cell.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions", tag = "code", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions", operation_id = "createContext", tag = "code", params(("id" = String, Path)),
     request_body = CreateContext, responses((status = 201, body = Context)))]
 async fn create(
     State(control): State<Control>,
@@ -55,7 +55,7 @@ async fn create(
 
 /// Runs a cell. One that runs too long is interrupted; the context keeps its state. The context `default` is the sandbox's default one
 /// of the request's language, made when it is first used.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions/{context}/run", tag = "code",
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions/{context}/run", operation_id = "runInContext", tag = "code",
     params(("id" = String, Path), ("context" = String, Path)), request_body = RunCell,
     responses((status = 200, body = CellAnswer)))]
 async fn run(
@@ -69,7 +69,7 @@ async fn run(
 
 /// Runs a cell and follows it: events `stdout` and `stderr` (`chunk`), `result` (its MIME types), then `exit` or `error`. The cell
 /// goes on when the caller goes away.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions/{context}/run/stream", tag = "code",
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl/sessions/{context}/run/stream", operation_id = "streamInContext", tag = "code",
     params(("id" = String, Path), ("context" = String, Path)), request_body = RunCell,
     responses((status = 200, content_type = "text/event-stream", body = StreamedEvent)))]
 async fn run_stream(
@@ -96,7 +96,7 @@ async fn run_stream(
 }
 
 /// Ends a context; `default` is the default one of Python.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/repl/sessions/{context}", tag = "code",
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/repl/sessions/{context}", operation_id = "deleteContext", tag = "code",
     params(("id" = String, Path), ("context" = String, Path)), responses((status = 204)))]
 async fn delete(
     State(control): State<Control>,
@@ -108,7 +108,7 @@ async fn delete(
 }
 
 /// Runs code in an interpreter of its own.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl", tag = "code", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/repl", operation_id = "runOnce", tag = "code", params(("id" = String, Path)),
     request_body = RunOnce, responses((status = 200, body = RunOnceAnswer)))]
 async fn once(
     State(control): State<Control>,
@@ -120,13 +120,13 @@ async fn once(
 }
 
 /// Languages of contexts.
-#[utoipa::path(get, path = "/v1/repl/languages", tag = "code", responses((status = 200, body = Vec<String>)))]
+#[utoipa::path(get, path = "/v1/repl/languages", operation_id = "listCodeLanguages", tag = "code", responses((status = 200, body = Vec<String>)))]
 async fn languages(State(control): State<Control>) -> Out<Vec<String>> {
     Out(control.languages())
 }
 
 /// Languages that have a language server.
-#[utoipa::path(get, path = "/v1/lsp/languages", tag = "code", responses((status = 200, body = LanguageServers)))]
+#[utoipa::path(get, path = "/v1/lsp/languages", operation_id = "listLanguageServers", tag = "code", responses((status = 200, body = LanguageServers)))]
 async fn language_servers(State(control): State<Control>) -> Out<LanguageServers> {
     let note = "the sandbox's template must have the server installed; code-interpreter has one for Python";
     Out(LanguageServers { supported: control.server_languages(), note: note.to_owned() })

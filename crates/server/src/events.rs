@@ -30,7 +30,7 @@ struct Which {
 }
 
 /// What happened to a sandbox, oldest first.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "observation",
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/events", operation_id = "getEvents", tag = "observation",
     params(("id" = String, Path), Which), responses((status = 200, content(
         (Events = "application/json"),
         (StreamedEvent = "text/event-stream"),

@@ -24,7 +24,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Runs a command and waits for its end. A command that fails is still a 200.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "exec", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", operation_id = "execCommand", tag = "exec", params(("id" = String, Path)),
     request_body = ExecRequest, responses((status = 200, body = ExecAnswer)))]
 async fn exec(
     State(control): State<Control>,
@@ -36,7 +36,7 @@ async fn exec(
 }
 
 /// Runs a command and follows its output: events `stdout` and `stderr`, then `exit` or `error`.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec/stream", tag = "exec", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec/stream", operation_id = "streamCommand", tag = "exec", params(("id" = String, Path)),
     request_body = ExecRequest, responses((status = 200, content_type = "text/event-stream", body = StreamedEvent)))]
 async fn exec_stream(
     State(control): State<Control>,

@@ -55,7 +55,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Runs many commands over one WebSocket: `{"id","cmd","timeout_seconds"?}` starts one, `{"id","cancel":true}` kills it.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/exec/ws", tag = "exec", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/exec/ws", operation_id = "openCommandSocket", tag = "exec", params(("id" = String, Path)),
     responses((status = 101, description = "The connection is a WebSocket now")))]
 async fn exec_socket(
     State(control): State<Control>,

@@ -40,7 +40,7 @@ struct What {
 
 /// Changes of files: an event `ready`, then a `change` for each, `overflow` when some were lost, `error` at the end. Symbolic links are
 /// not followed. At most 8,192 directories are watched.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs/watch", tag = "files", params(("id" = String, Path), What),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs/watch", operation_id = "watchFiles", tag = "files", params(("id" = String, Path), What),
     responses((status = 200, content_type = "text/event-stream", body = StreamedEvent)))]
 async fn watch(
     State(control): State<Control>,

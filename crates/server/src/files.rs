@@ -38,7 +38,7 @@ struct At {
 }
 
 /// A file's contents.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs", tag = "files", params(("id" = String, Path), At),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs", operation_id = "readFile", tag = "files", params(("id" = String, Path), At),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>)))]
 async fn read(
     State(control): State<Control>,
@@ -68,7 +68,7 @@ async fn read(
 }
 
 /// Writes a file: aside first, so that it is replaced as a whole or not at all. Missing directories are made.
-#[utoipa::path(put, path = "/v1/sandboxes/{id}/fs", tag = "files", params(("id" = String, Path), At),
+#[utoipa::path(put, path = "/v1/sandboxes/{id}/fs", operation_id = "writeFile", tag = "files", params(("id" = String, Path), At),
     request_body(content_type = "application/octet-stream", content = Vec<u8>),
     responses((status = 200, body = FileWritten)))]
 async fn write(
@@ -95,7 +95,7 @@ pub(crate) async fn receive(mut writer: FileWriter, body: Body) -> Result<u64, C
 }
 
 /// Removes a file, or a directory with everything in it.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/fs", tag = "files", params(("id" = String, Path), At),
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/fs", operation_id = "deleteFile", tag = "files", params(("id" = String, Path), At),
     responses((status = 204)))]
 async fn remove(
     State(control): State<Control>,
@@ -108,7 +108,7 @@ async fn remove(
 }
 
 /// What is in a directory; `/` when no path is given.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs/dir", tag = "files", params(("id" = String, Path), At),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs/dir", operation_id = "listDirectory", tag = "files", params(("id" = String, Path), At),
     responses((status = 200, body = DirectoryListing)))]
 async fn list(
     State(control): State<Control>,
@@ -120,7 +120,7 @@ async fn list(
 }
 
 /// One file's metadata.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs/stat", tag = "files", params(("id" = String, Path), At),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/fs/stat", operation_id = "getFileInfo", tag = "files", params(("id" = String, Path), At),
     responses((status = 200, body = FileEntry)))]
 async fn stat(
     State(control): State<Control>,
@@ -132,7 +132,7 @@ async fn stat(
 }
 
 /// Makes a directory, with its parents.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/mkdir", tag = "files", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/mkdir", operation_id = "makeDirectory", tag = "files", params(("id" = String, Path)),
     request_body = FileChange, responses((status = 204)))]
 async fn make_directory(
     State(control): State<Control>,
@@ -145,7 +145,7 @@ async fn make_directory(
 }
 
 /// Moves a file or a directory.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/move", tag = "files", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/move", operation_id = "moveFile", tag = "files", params(("id" = String, Path)),
     request_body = FileChange, responses((status = 204)))]
 async fn rename(
     State(control): State<Control>,
@@ -158,7 +158,7 @@ async fn rename(
 }
 
 /// Changes who may do what with a file.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/chmod", tag = "files", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/chmod", operation_id = "setFileMode", tag = "files", params(("id" = String, Path)),
     request_body = FileChange, responses((status = 204)))]
 async fn set_mode(
     State(control): State<Control>,

@@ -17,7 +17,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Makes children that go on from this instant of a sandbox: one unless `count` says otherwise. The sandbox goes on too.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/fork", tag = "forks", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fork", operation_id = "forkSandbox", tag = "forks", params(("id" = String, Path)),
     request_body = ForkRequest, responses((status = 201, body = ForkAnswer)))]
 async fn fork(
     State(control): State<Control>,
@@ -29,7 +29,7 @@ async fn fork(
 }
 
 /// The same as `fork`. Children that could not be created are in `errors`.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/fork-tree", tag = "forks", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fork-tree", operation_id = "forkSandboxTree", tag = "forks", params(("id" = String, Path)),
     request_body = ForkRequest, responses((status = 201, body = ForkAnswer)))]
 async fn fork_tree(
     state: State<Control>,
@@ -41,7 +41,7 @@ async fn fork_tree(
 }
 
 /// Keeps one child of a fork and, with `cleanup_siblings`, deletes the others.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/promote", tag = "forks", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/promote", operation_id = "promoteSandbox", tag = "forks", params(("id" = String, Path)),
     request_body = PromoteRequest, responses((status = 200, body = PromoteAnswer)))]
 async fn promote(
     State(control): State<Control>,

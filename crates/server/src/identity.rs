@@ -26,13 +26,13 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Who is calling.
-#[utoipa::path(get, path = "/v1/me", tag = "identity", responses((status = 200, body = Me)))]
+#[utoipa::path(get, path = "/v1/me", operation_id = "getMe", tag = "identity", responses((status = 200, body = Me)))]
 async fn me(State(control): State<Control>, Extension(caller): Extension<Caller>) -> Answer<Out<Me>> {
     Ok(Out(control.me(&caller).await?))
 }
 
 /// Changes the workspace. Needs an admin key.
-#[utoipa::path(patch, path = "/v1/me", tag = "identity", request_body = PatchMe, responses((status = 200, body = Me)))]
+#[utoipa::path(patch, path = "/v1/me", operation_id = "updateMe", tag = "identity", request_body = PatchMe, responses((status = 200, body = Me)))]
 async fn patch_me(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
@@ -42,7 +42,7 @@ async fn patch_me(
 }
 
 /// Keys of the workspace, without the keys.
-#[utoipa::path(get, path = "/v1/me/tokens", tag = "identity", responses((status = 200, body = Vec<Token>)))]
+#[utoipa::path(get, path = "/v1/me/tokens", operation_id = "listApiKeys", tag = "identity", responses((status = 200, body = Vec<Token>)))]
 async fn tokens(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
@@ -51,7 +51,7 @@ async fn tokens(
 }
 
 /// A new key. It is shown this once.
-#[utoipa::path(post, path = "/v1/me/tokens", tag = "identity", request_body = CreateToken,
+#[utoipa::path(post, path = "/v1/me/tokens", operation_id = "createApiKey", tag = "identity", request_body = CreateToken,
     responses((status = 201, body = CreatedToken)))]
 async fn create_token(
     State(control): State<Control>,
@@ -62,7 +62,7 @@ async fn create_token(
 }
 
 /// Makes a key useless from now on.
-#[utoipa::path(delete, path = "/v1/me/tokens/{prefix}", tag = "identity", params(("prefix" = String, Path)),
+#[utoipa::path(delete, path = "/v1/me/tokens/{prefix}", operation_id = "revokeApiKey", tag = "identity", params(("prefix" = String, Path)),
     responses((status = 204)))]
 async fn revoke_token(
     State(control): State<Control>,
@@ -74,7 +74,7 @@ async fn revoke_token(
 }
 
 /// Organisations of the caller: its workspace.
-#[utoipa::path(get, path = "/v1/orgs", tag = "identity", responses((status = 200, body = Vec<Organisation>)))]
+#[utoipa::path(get, path = "/v1/orgs", operation_id = "listOrganisations", tag = "identity", responses((status = 200, body = Vec<Organisation>)))]
 async fn organisations(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
@@ -83,7 +83,7 @@ async fn organisations(
 }
 
 /// One organisation.
-#[utoipa::path(get, path = "/v1/orgs/{id}", tag = "identity", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/orgs/{id}", operation_id = "getOrganisation", tag = "identity", params(("id" = String, Path)),
     responses((status = 200, body = Organisation)))]
 async fn organisation(
     State(control): State<Control>,
@@ -108,7 +108,7 @@ struct Lines {
 }
 
 /// Requests that changed something, newest first.
-#[utoipa::path(get, path = "/v1/audit", tag = "identity", params(Lines), responses((status = 200, body = Audit)))]
+#[utoipa::path(get, path = "/v1/audit", operation_id = "listAudit", tag = "identity", params(Lines), responses((status = 200, body = Audit)))]
 async fn audit(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,

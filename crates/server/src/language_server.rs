@@ -33,7 +33,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// A language server of the sandbox, over a WebSocket with the subprotocol `lsp`.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/lsp/{language}", tag = "code",
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/lsp/{language}", operation_id = "openLanguageServer", tag = "code",
     params(("id" = String, Path), ("language" = String, Path)),
     responses((status = 101, description = "The connection is a WebSocket now")))]
 async fn language_server(

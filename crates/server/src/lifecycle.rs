@@ -29,7 +29,7 @@ const fn now(status: SandboxStatus) -> Out<StatusAnswer> {
 }
 
 /// Stops a sandbox's CPUs; its memory stays.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", operation_id = "pauseSandbox", tag = "lifecycle", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn pause(
     State(control): State<Control>,
@@ -41,7 +41,7 @@ async fn pause(
 }
 
 /// Lets a paused sandbox go on.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/resume", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/resume", operation_id = "resumeSandbox", tag = "lifecycle", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn resume(
     State(control): State<Control>,
@@ -53,7 +53,7 @@ async fn resume(
 }
 
 /// Puts a sandbox to sleep: memory and disk are kept, nothing runs.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/hibernate", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/hibernate", operation_id = "hibernateSandbox", tag = "lifecycle", params(("id" = String, Path)),
     responses((status = 200, body = StatusAnswer)))]
 async fn hibernate(
     State(control): State<Control>,
@@ -65,7 +65,7 @@ async fn hibernate(
 }
 
 /// The same as `hibernate`.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/stop", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/stop", operation_id = "stopSandbox", tag = "lifecycle", params(("id" = String, Path)),
     responses((status = 200, body = StatusAnswer)))]
 async fn stop(
     state: State<Control>,
@@ -76,7 +76,7 @@ async fn stop(
 }
 
 /// Wakes a sandbox. One that is awake stays so.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/wake", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/wake", operation_id = "wakeSandbox", tag = "lifecycle", params(("id" = String, Path)),
     responses((status = 200, body = StatusAnswer)))]
 async fn wake(
     State(control): State<Control>,
@@ -88,7 +88,7 @@ async fn wake(
 }
 
 /// The same as `wake`; with `{"cold": true}` boots a sandbox from its disk, when its memory cannot be used any more.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/start", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/start", operation_id = "startSandbox", tag = "lifecycle", params(("id" = String, Path)),
     request_body = StartRequest, responses((status = 200, body = StatusAnswer)))]
 async fn start(
     State(control): State<Control>,
@@ -104,7 +104,7 @@ async fn start(
 }
 
 /// How long a sandbox may idle.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/lifecycle", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/lifecycle", operation_id = "getLifecycle", tag = "lifecycle", params(("id" = String, Path)),
     responses((status = 200, body = Lifecycle)))]
 async fn lifecycle(
     State(control): State<Control>,
@@ -115,7 +115,7 @@ async fn lifecycle(
 }
 
 /// Changes how long a sandbox may idle.
-#[utoipa::path(patch, path = "/v1/sandboxes/{id}/lifecycle", tag = "lifecycle", params(("id" = String, Path)),
+#[utoipa::path(patch, path = "/v1/sandboxes/{id}/lifecycle", operation_id = "updateLifecycle", tag = "lifecycle", params(("id" = String, Path)),
     request_body = PatchLifecycle, responses((status = 200, body = Lifecycle)))]
 async fn patch_lifecycle(
     State(control): State<Control>,

@@ -38,7 +38,7 @@ struct Which {
 }
 
 /// What a sandbox wrote to its console: as text, or with `follow` as events named `line`.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/logs", tag = "observation",
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/logs", operation_id = "getLogs", tag = "observation",
     params(("id" = String, Path), Which),
     responses((status = 200, content(
         (String = "text/plain; charset=utf-8"),

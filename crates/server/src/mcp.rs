@@ -50,7 +50,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// The MCP server of the workspace: one JSON-RPC message.
-#[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Value,
+#[utoipa::path(post, path = "/mcp", operation_id = "postMcp", tag = "mcp", request_body = Value,
     responses((status = 200, body = Value), (status = 202, description = "A notification was taken"),
         (status = 400, description = "No message of the protocol", body = Value)))]
 async fn workspace(
@@ -78,7 +78,7 @@ async fn workspace(
 }
 
 /// The same under its versioned address.
-#[utoipa::path(post, path = "/v1/mcp", tag = "mcp", request_body = Value,
+#[utoipa::path(post, path = "/v1/mcp", operation_id = "postMcpV1", tag = "mcp", request_body = Value,
     responses((status = 200, body = Value), (status = 202, description = "A notification was taken"),
         (status = 400, description = "No message of the protocol", body = Value)))]
 async fn workspace_v1(
@@ -90,7 +90,7 @@ async fn workspace_v1(
 }
 
 /// The MCP server of one sandbox: one JSON-RPC message.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/mcp", tag = "mcp", params(("id" = String, Path)), request_body = Value,
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/mcp", operation_id = "postSandboxMcp", tag = "mcp", params(("id" = String, Path)), request_body = Value,
     responses((status = 200, body = Value), (status = 204, description = "A notification was taken"),
         (status = 400, description = "No message of the protocol", body = Value)))]
 async fn sandbox(

@@ -17,7 +17,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// What a sandbox costs its host, and what its guest sees. Does not wake it.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/metrics", tag = "observation", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/metrics", operation_id = "getMetrics", tag = "observation", params(("id" = String, Path)),
     responses((status = 200, body = SandboxMetrics)))]
 async fn sandbox(
     State(control): State<Control>,
@@ -36,7 +36,7 @@ struct Limit {
 }
 
 /// How long recent creations took.
-#[utoipa::path(get, path = "/v1/stats/boot", tag = "observation", params(Limit),
+#[utoipa::path(get, path = "/v1/stats/boot", operation_id = "getBootStats", tag = "observation", params(Limit),
     responses((status = 200, body = BootStats)))]
 async fn boot(
     State(control): State<Control>,

@@ -33,7 +33,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Which program answers.
-#[utoipa::path(get, path = "/version", tag = "operations", security(()), responses((status = 200, body = Version)))]
+#[utoipa::path(get, path = "/version", operation_id = "getServerVersion", tag = "operations", security(()), responses((status = 200, body = Version)))]
 async fn version(Extension(build): Extension<Build>) -> Out<Version> {
     Out(Version {
         service: "pandastack".to_owned(),
@@ -48,13 +48,13 @@ async fn version(Extension(build): Extension<Build>) -> Out<Version> {
 }
 
 /// The same as `/version`.
-#[utoipa::path(get, path = "/v1/version", tag = "operations", security(()), responses((status = 200, body = Version)))]
+#[utoipa::path(get, path = "/v1/version", operation_id = "getApiVersion", tag = "operations", security(()), responses((status = 200, body = Version)))]
 async fn version_of_api(build: Extension<Build>) -> Out<Version> {
     version(build).await
 }
 
 /// Whether the server can work.
-#[utoipa::path(get, path = "/healthz", tag = "operations", security(()),
+#[utoipa::path(get, path = "/healthz", operation_id = "getHealth", tag = "operations", security(()),
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 async fn health(State(control): State<Control>) -> (StatusCode, Out<Health>) {
     let checks = control.health().await;
@@ -67,7 +67,7 @@ async fn health(State(control): State<Control>) -> (StatusCode, Out<Health>) {
 }
 
 /// Measurements, for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "operations", security(()),
+#[utoipa::path(get, path = "/metrics", operation_id = "getPrometheusMetrics", tag = "operations", security(()),
     responses((status = 200, content_type = "application/openmetrics-text", body = String)))]
 async fn prometheus(State(control): State<Control>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -21,7 +21,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Ports that something listens on, and those that were named.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", tag = "ports", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", operation_id = "listPorts", tag = "ports", params(("id" = String, Path)),
     responses((status = 200, body = Vec<Port>)))]
 async fn list(
     State(control): State<Control>,
@@ -32,7 +32,7 @@ async fn list(
 }
 
 /// Names a port, and opens it to whoever knows the sandbox's address.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/ports", tag = "ports", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/ports", operation_id = "addPort", tag = "ports", params(("id" = String, Path)),
     request_body = AddPort, responses((status = 201, body = Port)))]
 async fn add(
     State(control): State<Control>,
@@ -44,7 +44,7 @@ async fn add(
 }
 
 /// Forgets a port's name.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/ports/{port}", tag = "ports",
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/ports/{port}", operation_id = "removePort", tag = "ports",
     params(("id" = String, Path), ("port" = u16, Path)), responses((status = 204)))]
 async fn remove(
     State(control): State<Control>,
@@ -67,7 +67,7 @@ pub(crate) fn base_url(control: &Control, headers: &HeaderMap) -> String {
 }
 
 /// A link to a port that works without a key for a while.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/preview-token", tag = "ports", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/preview-token", operation_id = "createPreviewToken", tag = "ports", params(("id" = String, Path)),
     request_body = CreatePreview, responses((status = 200, body = Preview)))]
 async fn preview_token(
     State(control): State<Control>,
@@ -81,7 +81,7 @@ async fn preview_token(
 }
 
 /// The same as `preview-token`.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/preview", tag = "ports", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/preview", operation_id = "createPreview", tag = "ports", params(("id" = String, Path)),
     request_body = CreatePreview, responses((status = 200, body = Preview)))]
 async fn preview(
     state: State<Control>,

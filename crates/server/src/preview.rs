@@ -28,7 +28,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 
 /// Passes any request on to the port that a signed link names, WebSockets included. Every method; the path behind the token may
 /// have any number of segments.
-#[utoipa::path(get, path = "/v1/p/{token}/{path}", tag = "ports", security(()),
+#[utoipa::path(get, path = "/v1/p/{token}/{path}", operation_id = "openPreview", tag = "ports", security(()),
     params(("token" = String, Path), ("path" = String, Path)),
     responses(
         (status = "default", description = "Whatever the program answers"),

@@ -30,7 +30,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Processes of a sandbox: running, and some that ended.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes", tag = "processes", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes", operation_id = "listProcesses", tag = "processes", params(("id" = String, Path)),
     responses((status = 200, body = Vec<Process>)))]
 async fn list(
     State(control): State<Control>,
@@ -41,7 +41,7 @@ async fn list(
 }
 
 /// Starts a process and does not wait for it.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes", tag = "processes", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes", operation_id = "startProcess", tag = "processes", params(("id" = String, Path)),
     request_body = StartProcess, responses((status = 201, body = Process)))]
 async fn start(
     State(control): State<Control>,
@@ -53,7 +53,7 @@ async fn start(
 }
 
 /// One process.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}", operation_id = "getProcess", tag = "processes",
     params(("id" = String, Path), ("process" = u32, Path)), responses((status = 200, body = Process)))]
 async fn get(
     State(control): State<Control>,
@@ -74,7 +74,7 @@ struct From {
 }
 
 /// Follows a process's output from an offset on: events `stdout` and `stderr`, then `exit` or `error`. What the sandbox no longer holds is skipped.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/output", tag = "processes",
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/output", operation_id = "getProcessOutput", tag = "processes",
     params(("id" = String, Path), ("process" = u32, Path), From),
     responses((status = 200, content_type = "text/event-stream", body = StreamedEvent)))]
 async fn output(
@@ -101,7 +101,7 @@ async fn output(
 }
 
 /// Writes to a process's standard input.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/input", tag = "processes",
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/input", operation_id = "writeProcessInput", tag = "processes",
     params(("id" = String, Path), ("process" = u32, Path)), request_body = ProcessInput,
     responses((status = 204)))]
 async fn input(
@@ -115,7 +115,7 @@ async fn input(
 }
 
 /// Signals a process and everything it started.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/signal", tag = "processes",
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/signal", operation_id = "signalProcess", tag = "processes",
     params(("id" = String, Path), ("process" = u32, Path)), request_body = ProcessSignal,
     responses((status = 204)))]
 async fn signal(

@@ -34,7 +34,7 @@ fn prefix(path: &str) -> String {
 
 /// Passes any request on to a program that listens on a port of the sandbox, WebSockets included. Every method; the path behind
 /// the port may have any number of segments.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/proxy/{port}/{path}", tag = "ports",
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/proxy/{port}/{path}", operation_id = "proxyRequest", tag = "ports",
     params(("id" = String, Path), ("port" = u16, Path), ("path" = String, Path)),
     responses((status = "default", description = "Whatever the program answers")))]
 async fn proxy(

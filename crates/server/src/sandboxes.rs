@@ -27,7 +27,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 
 /// Makes a sandbox. When it answers, the sandbox takes commands. While its template is being prepared the request is held for a while,
 /// or for as long as `Prefer: wait=SECONDS` says, and then refused with how far that is.
-#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+#[utoipa::path(post, path = "/v1/sandboxes", operation_id = "createSandbox", tag = "sandboxes", request_body = CreateSandbox,
     params(("Prefer" = Option<String>, Header, description = "`wait=SECONDS`: how long to wait for a template at most (RFC 7240).")),
     responses((status = 201, body = Sandbox)))]
 async fn create(
@@ -50,7 +50,7 @@ fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Sandboxes, newest first: all, or those that fit every filter given.
-#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", params(Which),
+#[utoipa::path(get, path = "/v1/sandboxes", operation_id = "listSandboxes", tag = "sandboxes", params(Which),
     responses((status = 200, body = Vec<Sandbox>)))]
 async fn list(
     State(control): State<Control>,
@@ -62,7 +62,7 @@ async fn list(
 }
 
 /// Deletes all sandboxes that fit every filter given, and everything in them. At least one filter, or `all=true`, is needed.
-#[utoipa::path(delete, path = "/v1/sandboxes", tag = "sandboxes", params(Which, All),
+#[utoipa::path(delete, path = "/v1/sandboxes", operation_id = "deleteSandboxes", tag = "sandboxes", params(Which, All),
     responses((status = 200, body = DeletedSandboxes)))]
 async fn delete_all(
     State(control): State<Control>,
@@ -85,7 +85,7 @@ async fn delete_all(
 }
 
 /// Where a sandbox comes from, and all that comes from the same.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/tree", tag = "sandboxes", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/tree", operation_id = "getForkTree", tag = "sandboxes", params(("id" = String, Path)),
     responses((status = 200, body = SandboxTree)))]
 async fn tree(
     State(control): State<Control>,
@@ -96,7 +96,7 @@ async fn tree(
 }
 
 /// One sandbox.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}", operation_id = "getSandbox", tag = "sandboxes", params(("id" = String, Path)),
     responses((status = 200, body = Sandbox)))]
 async fn get(
     State(control): State<Control>,
@@ -107,7 +107,7 @@ async fn get(
 }
 
 /// Changes name, metadata, variables or network of a sandbox.
-#[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)),
+#[utoipa::path(patch, path = "/v1/sandboxes/{id}", operation_id = "updateSandbox", tag = "sandboxes", params(("id" = String, Path)),
     request_body = PatchSandbox, responses((status = 200, body = Sandbox)))]
 async fn patch(
     State(control): State<Control>,
@@ -119,7 +119,7 @@ async fn patch(
 }
 
 /// Deletes a sandbox and everything in it.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)),
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}", operation_id = "deleteSandbox", tag = "sandboxes", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn delete(
     State(control): State<Control>,

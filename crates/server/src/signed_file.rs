@@ -47,7 +47,7 @@ pub(crate) fn open_routes() -> OpenApiRouter<Control> {
 }
 
 /// Makes a URL with which one file can be downloaded or written without a key, until it expires.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/sign", tag = "files", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fs/sign", operation_id = "signFileUrl", tag = "files", params(("id" = String, Path)),
     request_body = SignFile, responses((status = 200, body = SignedFile)))]
 async fn sign(
     State(control): State<Control>,
@@ -61,7 +61,7 @@ async fn sign(
 }
 
 /// The file that a signed URL names.
-#[utoipa::path(get, path = "/v1/f/{token}", tag = "files", security(()), params(("token" = String, Path)),
+#[utoipa::path(get, path = "/v1/f/{token}", operation_id = "readSignedFile", tag = "files", security(()), params(("token" = String, Path)),
     responses(
         (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = 401, description = "The URL is not valid or has expired", body = contract::error::ErrorBody),
@@ -85,7 +85,7 @@ async fn read(control: &Control, grant: &FileGrant) -> Result<Response, ControlE
 }
 
 /// Writes the file that a signed URL names, as writing with a key does. `POST` does the same.
-#[utoipa::path(put, path = "/v1/f/{token}", tag = "files", security(()), params(("token" = String, Path)),
+#[utoipa::path(put, path = "/v1/f/{token}", operation_id = "writeSignedFile", tag = "files", security(()), params(("token" = String, Path)),
     request_body(content_type = "application/octet-stream", content = Vec<u8>),
     responses(
         (status = 200, body = FileWritten),

@@ -18,7 +18,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Keeps an instant of a sandbox, memory and disk; the sandbox goes on.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/snapshots", tag = "snapshots", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/snapshots", operation_id = "createSnapshot", tag = "snapshots", params(("id" = String, Path)),
     responses((status = 201, body = Snapshot)))]
 async fn create(
     State(control): State<Control>,
@@ -37,7 +37,7 @@ struct Of {
 }
 
 /// Snapshots, newest first.
-#[utoipa::path(get, path = "/v1/snapshots", tag = "snapshots", params(Of),
+#[utoipa::path(get, path = "/v1/snapshots", operation_id = "listSnapshots", tag = "snapshots", params(Of),
     responses((status = 200, body = Snapshots)))]
 async fn list(
     State(control): State<Control>,
@@ -49,7 +49,7 @@ async fn list(
 }
 
 /// One snapshot.
-#[utoipa::path(get, path = "/v1/snapshots/{id}", tag = "snapshots", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/snapshots/{id}", operation_id = "getSnapshot", tag = "snapshots", params(("id" = String, Path)),
     responses((status = 200, body = Snapshot)))]
 async fn get(
     State(control): State<Control>,
@@ -60,7 +60,7 @@ async fn get(
 }
 
 /// Deletes a snapshot. Sandboxes made from it are not touched.
-#[utoipa::path(delete, path = "/v1/snapshots/{id}", tag = "snapshots", params(("id" = String, Path)),
+#[utoipa::path(delete, path = "/v1/snapshots/{id}", operation_id = "deleteSnapshot", tag = "snapshots", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn delete(
     State(control): State<Control>,

@@ -16,7 +16,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// All templates: everybody's, then one's own, newest first.
-#[utoipa::path(get, path = "/v1/templates", tag = "templates", responses((status = 200, body = Vec<Template>)))]
+#[utoipa::path(get, path = "/v1/templates", operation_id = "listTemplates", tag = "templates", responses((status = 200, body = Vec<Template>)))]
 async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
@@ -25,7 +25,7 @@ async fn list(
 }
 
 /// One template, with what it takes on the host.
-#[utoipa::path(get, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
+#[utoipa::path(get, path = "/v1/templates/{name}", operation_id = "getTemplate", tag = "templates", params(("name" = String, Path)),
     responses((status = 200, body = Template)))]
 async fn get(
     State(control): State<Control>,
@@ -36,7 +36,7 @@ async fn get(
 }
 
 /// Deletes a template of one's own. Sandboxes made from it go on.
-#[utoipa::path(delete, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
+#[utoipa::path(delete, path = "/v1/templates/{name}", operation_id = "deleteTemplate", tag = "templates", params(("name" = String, Path)),
     responses((status = 204)))]
 async fn delete(
     State(control): State<Control>,
@@ -48,7 +48,7 @@ async fn delete(
 }
 
 /// Starts preparing a template ahead of its first use, unless it is ready. `GET` tells how far it is.
-#[utoipa::path(post, path = "/v1/templates/{name}/prepare", tag = "templates", params(("name" = String, Path)),
+#[utoipa::path(post, path = "/v1/templates/{name}/prepare", operation_id = "prepareTemplate", tag = "templates", params(("name" = String, Path)),
     responses((status = 202, body = Template)))]
 async fn prepare(
     State(control): State<Control>,

@@ -60,7 +60,7 @@ fn size(rows: Option<u32>, cols: Option<u32>) -> TerminalSize {
 }
 
 /// A login shell in a terminal, over a WebSocket.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/ssh", tag = "terminals", params(("id" = String, Path), Opening),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ssh", operation_id = "openShell", tag = "terminals", params(("id" = String, Path), Opening),
     responses((status = 101, description = "The connection is a WebSocket now")))]
 async fn ssh(
     State(control): State<Control>,
@@ -73,7 +73,7 @@ async fn ssh(
 }
 
 /// A login shell in a terminal, over a WebSocket.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/exec/pty", tag = "terminals", params(("id" = String, Path), Opening),
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/exec/pty", operation_id = "openTerminal", tag = "terminals", params(("id" = String, Path), Opening),
     responses((status = 101, description = "The connection is a WebSocket now")))]
 async fn pty(
     State(control): State<Control>,

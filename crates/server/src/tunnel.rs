@@ -39,7 +39,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 
 /// One TCP connection to a port of the sandbox, over a WebSocket: to `127.0.0.1` in the guest, port 22 included. Binary messages
 /// are its bytes both ways; the text `{"eof": true}` says that the sender writes no more. 502 when nothing listens on the port.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/tcp", tag = "ports",
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/tcp", operation_id = "openTunnel", tag = "ports",
     params(("id" = String, Path), ("port" = u16, Path)),
     responses((status = 101, description = "The connection is a WebSocket now")))]
 async fn tunnel(

@@ -17,7 +17,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 }
 
 /// Volumes, newest first.
-#[utoipa::path(get, path = "/v1/volumes", tag = "volumes", responses((status = 200, body = Vec<Volume>)))]
+#[utoipa::path(get, path = "/v1/volumes", operation_id = "listVolumes", tag = "volumes", responses((status = 200, body = Vec<Volume>)))]
 async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
@@ -26,7 +26,7 @@ async fn list(
 }
 
 /// Makes a volume with an empty ext4 file system.
-#[utoipa::path(post, path = "/v1/volumes", tag = "volumes", request_body = CreateVolume,
+#[utoipa::path(post, path = "/v1/volumes", operation_id = "createVolume", tag = "volumes", request_body = CreateVolume,
     responses((status = 201, body = Volume)))]
 async fn create(
     State(control): State<Control>,
@@ -37,7 +37,7 @@ async fn create(
 }
 
 /// One volume.
-#[utoipa::path(get, path = "/v1/volumes/{name}", tag = "volumes", params(("name" = String, Path)),
+#[utoipa::path(get, path = "/v1/volumes/{name}", operation_id = "getVolume", tag = "volumes", params(("name" = String, Path)),
     responses((status = 200, body = Volume)))]
 async fn get(
     State(control): State<Control>,
@@ -48,7 +48,7 @@ async fn get(
 }
 
 /// Grows a volume. The file system in it is the guest's to grow, with `resize2fs`.
-#[utoipa::path(patch, path = "/v1/volumes/{name}", tag = "volumes", params(("name" = String, Path)),
+#[utoipa::path(patch, path = "/v1/volumes/{name}", operation_id = "updateVolume", tag = "volumes", params(("name" = String, Path)),
     request_body = PatchVolume, responses((status = 200, body = Volume)))]
 async fn patch(
     State(control): State<Control>,
@@ -60,7 +60,7 @@ async fn patch(
 }
 
 /// Deletes a volume that no sandbox has.
-#[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes", params(("name" = String, Path)),
+#[utoipa::path(delete, path = "/v1/volumes/{name}", operation_id = "deleteVolume", tag = "volumes", params(("name" = String, Path)),
     responses((status = 204)))]
 async fn delete(
     State(control): State<Control>,

@@ -1,5 +1,6 @@
 //! The document that describes the API, kept in the repository so that every change of it is seen.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -24,4 +25,21 @@ fn the_document_in_the_repository_is_the_served_one() -> Result<()> {
         ensure!(kept["openapi"].as_str().is_some_and(|version| version.starts_with("3.1")));
         Ok(())
     })
+}
+
+/// Generators of clients name functions after operations: each has an id of its own, in the same form.
+#[test]
+fn every_operation_has_an_id_of_its_own() -> Result<()> {
+    let document = serde_json::to_value(server::openapi())?;
+    let mut ids = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().context("no paths")? {
+        for (method, operation) in item.as_object().context("no methods")? {
+            let id = operation["operationId"].as_str().with_context(|| format!("{method} {path} has no id"))?;
+            let is_plain = id.starts_with(|first: char| first.is_ascii_lowercase())
+                && id.chars().all(|one| one.is_ascii_alphanumeric());
+            ensure!(is_plain, "{method} {path}: {id} is not in camel case");
+            ensure!(ids.insert(id.to_owned()), "{method} {path}: {id} is another operation too");
+        }
+    }
+    Ok(())
 }
