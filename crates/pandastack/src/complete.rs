@@ -24,7 +24,7 @@ use crate::context_file::ContextFile;
 const VARIABLE: &str = "PANDASTACK_COMPLETE";
 /// How long the server may take. With the start of this program it stays below a second.
 const TIMEOUT: Duration = Duration::from_millis(700);
-/// Most that is offered: nobody reads more.
+/// Most that is offered; a longer list is not read.
 const OFFERED_MAX: usize = 200;
 
 /// What an argument names.
