@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
-use node::MachinesWaiting;
+use node::PrestartedVmms;
 use serde_json::{Value, json};
 
 use samples::say;
@@ -87,7 +87,7 @@ async fn main() -> anyhow::Result<()> {
         .init();
     let arguments = Arguments::parse();
     if let Some(Instead::Service(service)) = &arguments.instead {
-        let bench = Bench::open(&arguments, MachinesWaiting::default()).await?;
+        let bench = Bench::open(&arguments, PrestartedVmms::default()).await?;
         let measured = service::measure(&bench, &arguments.template, service).await;
         bench.close().await;
         return write(&arguments, &json!({ "host": host::host_facts(), "service": measured? }));
@@ -97,13 +97,13 @@ async fn main() -> anyhow::Result<()> {
         return write(&arguments, &json!({ "host": host::host_facts(), "streamed": measured }));
     }
     if let Some(Instead::Templates(options)) = &arguments.instead {
-        let node = setup::open_node(&arguments, setup::Kind::waiting(MachinesWaiting::always(0))).await?.node;
+        let node = setup::open_node(&arguments, setup::Kind::waiting(PrestartedVmms::always(0))).await?.node;
         let measured = templates::measure(&node, &arguments.data_dir, options).await;
         setup::close_node(node).await;
         return write(&arguments, &json!({ "host": host::host_facts(), "templates": measured? }));
     }
     if let Some(Instead::Blocks(blocks)) = &arguments.instead {
-        let bench = Bench::open(&arguments, MachinesWaiting::always(0)).await?;
+        let bench = Bench::open(&arguments, PrestartedVmms::always(0)).await?;
         let counted = blocks::count(&bench, blocks).await;
         bench.close().await;
         return counted;
@@ -113,7 +113,7 @@ async fn main() -> anyhow::Result<()> {
     report.insert("build".into(), json!(if cfg!(debug_assertions) { "dev" } else { "release" }));
 
     // Without machines started ahead of need: the whole path, every time.
-    let bench = Bench::open(&arguments, MachinesWaiting::always(0)).await?;
+    let bench = Bench::open(&arguments, PrestartedVmms::always(0)).await?;
     report.insert("engine".into(), json!(bench.node.fingerprint()));
     let restored = restore::sequential(&bench, "restore", arguments.restores, arguments.floors).await?;
     report.insert("restore".into(), restored);
@@ -124,7 +124,7 @@ async fn main() -> anyhow::Result<()> {
     bench.close().await;
 
     // With machines waiting, as they do by default: what a user of a template in use gets.
-    let bench = Bench::open(&arguments, MachinesWaiting::default()).await?;
+    let bench = Bench::open(&arguments, PrestartedVmms::default()).await?;
     let waiting =
         restore::sequential(&bench, "restore into a waiting machine", arguments.restores, arguments.floors)
             .await?;

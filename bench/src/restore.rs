@@ -67,7 +67,7 @@ pub(crate) fn tell_phases(phases: &[node::RestoreTimings]) {
     };
     let (prepare, load, confirm) =
         (average(|t| t.prepare_ms), average(|t| t.load_ms), average(|t| t.confirm_ms));
-    let ready = phases.iter().filter(|timings| timings.was_waiting).count();
+    let ready = phases.iter().filter(|timings| timings.prestarted).count();
     say(&format!(
         "    on average: prepare {prepare:.1}, load {load:.1}, confirm {confirm:.1} ms; {ready} were waiting"
     ));

@@ -12,7 +12,7 @@ use guest_link::GuestPath;
 use guest_link::message::{Parents, WriteMode, WriteSpec};
 use serde_json::{Value, json};
 use server::ServerConfig;
-use store::{NetworkMode, Quota, SandboxRow, SqliteStore, Standing, Store};
+use store::{NetworkMode, ProvisionState, Quota, SandboxRow, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -235,7 +235,7 @@ fn row(tenant: &TenantId, number: usize) -> SandboxRow {
     SandboxRow {
         id: SandboxId::from_random(random),
         tenant: tenant.clone(),
-        standing: Standing::Live,
+        standing: ProvisionState::Live,
         template: "base".to_owned(),
         from_snapshot: None,
         name: None,

@@ -10,7 +10,7 @@ use engines::{EngineConfig, Settings};
 use host::{EngineSetting, Programs};
 use machine::Engine;
 use node::{
-    ArchiveConfig, CreateFrom, CreateRequest, MachinesWaiting, Node, NodeConfig, RestoreTimings, Sandbox,
+    ArchiveConfig, CreateFrom, CreateRequest, Node, NodeConfig, PrestartedVmms, RestoreTimings, Sandbox,
 };
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -26,11 +26,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) async fn open(
-        arguments: &Arguments,
-        machines_waiting: MachinesWaiting,
-    ) -> anyhow::Result<Self> {
-        let OpenNode { node, engine } = open_node(arguments, Kind::waiting(machines_waiting)).await?;
+    pub(crate) async fn open(arguments: &Arguments, prestarted_vmms: PrestartedVmms) -> anyhow::Result<Self> {
+        let OpenNode { node, engine } = open_node(arguments, Kind::waiting(prestarted_vmms)).await?;
         let spec = image::template::find(&arguments.template)
             .with_context(|| format!("there is no template {}", arguments.template))?;
         say(&format!("preparing template {}", spec.name));
@@ -46,7 +43,7 @@ impl Bench {
     /// Waits until the node has made ready what it makes ahead of need.
     pub(crate) async fn settle(&self) {
         const QUIET: Duration = Duration::from_secs(1);
-        let look = || (self.node.stats().machines_waiting, self.node.stats().networks_ready);
+        let look = || (self.node.stats().prestarted_vmms, self.node.stats().networks_ready);
         let (mut seen, mut since) = (look(), Instant::now());
         while since.elapsed() < QUIET {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -73,7 +70,7 @@ pub(crate) fn engine_wanted(name: &str) -> Result<EngineSetting, serde::de::valu
 
 /// What kind of node is measured.
 pub(crate) struct Kind<'a> {
-    pub(crate) machines_waiting: MachinesWaiting,
+    pub(crate) prestarted_vmms: PrestartedVmms,
     pub(crate) archive: Option<ArchiveConfig>,
     /// What is put in place of the engine.
     pub(crate) change: &'a (dyn Fn(Arc<dyn Engine>) -> Arc<dyn Engine> + Sync),
@@ -81,8 +78,8 @@ pub(crate) struct Kind<'a> {
 
 impl Kind<'_> {
     /// An ordinary node with so many machine processes started ahead of need.
-    pub(crate) fn waiting(machines_waiting: MachinesWaiting) -> Self {
-        Self { machines_waiting, archive: None, change: &|engine| engine }
+    pub(crate) fn waiting(prestarted_vmms: PrestartedVmms) -> Self {
+        Self { prestarted_vmms, archive: None, change: &|engine| engine }
     }
 }
 
@@ -94,7 +91,7 @@ pub(crate) struct OpenNode {
 
 pub(crate) async fn open_node(arguments: &Arguments, kind: Kind<'_>) -> anyhow::Result<OpenNode> {
     let mut config = NodeConfig::new(&arguments.data_dir);
-    config.machines_waiting = kind.machines_waiting;
+    config.prestarted_vmms = kind.prestarted_vmms;
     config.archive = kind.archive;
     let programs = Programs { firecracker: arguments.firecracker.clone(), ..Programs::default() };
     let probe_cache = arguments.data_dir.join("host-probe.json");

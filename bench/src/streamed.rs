@@ -12,7 +12,7 @@ use domain::{EngineFingerprint, SnapshotId};
 use machine::{
     AttachError, BootPlan, Engine, MemoryOrigin, Place, Prepared, RestorePlan, StartError, Vm, VmRecord,
 };
-use node::{ArchiveConfig, CreateFrom, CreateRequest, MachinesWaiting, Node, SnapshotPlace};
+use node::{ArchiveConfig, CreateFrom, CreateRequest, Node, PrestartedVmms, SnapshotPlace};
 use serde_json::{Value, json};
 use storage::blobs::{BlobAddress, BlobsConfig};
 
@@ -22,7 +22,7 @@ use crate::samples::{Samples, say};
 use crate::setup::{Kind, close_node, open_node};
 
 /// How long putting a snapshot into the archive may take.
-const ARCHIVE_PATIENCE: Duration = Duration::from_secs(600);
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pause between looks at whether it is there.
 const ARCHIVE_POLL: Duration = Duration::from_millis(50);
 
@@ -52,14 +52,14 @@ pub(crate) async fn measure(arguments: &Arguments, options: &Streamed) -> anyhow
     let (mut streamed, mut again, mut whole) = (Times::default(), Times::default(), Times::default());
     for round in 0..options.times {
         // Whoever comes second finds more of the files in the host's memory.
-        let mut kinds = [Memory::OnDemand, Memory::First];
+        let mut kinds = [Memory::LazyMemory, Memory::First];
         kinds.rotate_left(round % 2);
         for memory in kinds {
             forget(arguments, &id)?;
             let node = open(arguments, &archive, memory).await?;
             match memory {
                 Memory::First => whole.sample(&node, &id).await?,
-                Memory::OnDemand => {
+                Memory::LazyMemory => {
                     streamed.sample(&node, &id).await?;
                     again.sample(&node, &id).await?;
                 }
@@ -68,7 +68,7 @@ pub(crate) async fn measure(arguments: &Arguments, options: &Streamed) -> anyhow
             close_node(node).await;
         }
     }
-    let node = open(arguments, &archive, Memory::OnDemand).await?;
+    let node = open(arguments, &archive, Memory::LazyMemory).await?;
     node.delete_snapshot(&id).context("delete the snapshot")?;
     close_node(node).await;
     streamed.tell("memory on demand, nothing of it here");
@@ -112,7 +112,7 @@ impl Times {
 
 /// A snapshot that is in the archive and not here.
 async fn archived(arguments: &Arguments, archive: &Path, changed_mib: usize) -> anyhow::Result<SnapshotId> {
-    let node = open(arguments, archive, Memory::OnDemand).await?;
+    let node = open(arguments, archive, Memory::LazyMemory).await?;
     let spec = image::template::find(&arguments.template)
         .with_context(|| format!("there is no template {}", arguments.template))?;
     say(&format!("preparing template {}", spec.name));
@@ -132,7 +132,7 @@ async fn away(node: &Node, id: &SnapshotId) -> anyhow::Result<()> {
         let mut all = node.snapshots().into_iter();
         all.any(|known| known.id == *id && known.place == SnapshotPlace::Archive)
     };
-    let deadline = Instant::now() + ARCHIVE_PATIENCE;
+    let deadline = Instant::now() + ARCHIVE_TIMEOUT;
     while !is_away() {
         ensure!(Instant::now() < deadline, "the snapshot did not go into the archive in time");
         tokio::time::sleep(ARCHIVE_POLL).await;
@@ -159,7 +159,7 @@ fn forget(arguments: &Arguments, id: &SnapshotId) -> anyhow::Result<()> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Memory {
-    OnDemand,
+    LazyMemory,
     First,
 }
 
@@ -175,7 +175,7 @@ async fn open(arguments: &Arguments, archive: &Path, memory: Memory) -> anyhow::
     };
     let opened = open_node(
         arguments,
-        Kind { machines_waiting: MachinesWaiting::always(0), archive: Some(archive), change: &change },
+        Kind { prestarted_vmms: PrestartedVmms::always(0), archive: Some(archive), change: &change },
     );
     let node = opened.await?.node;
     Ok(node)

@@ -1,4 +1,4 @@
-//! Signed preview links: nothing passes that was not signed, and nothing signed that makes no sense does harm.
+//! Signed preview links: nothing passes that was not signed, and nothing signed but malformed does harm.
 
 #![no_main]
 

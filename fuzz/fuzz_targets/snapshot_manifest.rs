@@ -25,7 +25,7 @@ static PLACE: LazyLock<Place> = LazyLock::new(|| {
 
 fn check(bytes: &[u8]) {
     std::fs::write(&PLACE.manifest, bytes).expect("write the manifest");
-    let _ = PLACE.store.get::<node::About>("abc");
+    let _ = PLACE.store.get::<node::SnapshotMetadata>("abc");
     if let Ok(snapshot) = PLACE.store.get::<serde_json::Value>("abc") {
         let _ = snapshot.path("memory");
     }

@@ -4,11 +4,11 @@
 
 use fuzz::seeds;
 use libfuzzer_sys::fuzz_target;
-use memory::Sums;
+use memory::Checksums;
 use xxhash_rust::xxh3::xxh3_128;
 
 fn check(bytes: &[u8]) {
-    if let Ok(sums) = Sums::decode(bytes) {
+    if let Ok(sums) = Checksums::decode(bytes) {
         assert_eq!(sums.encode(), bytes);
     }
 }

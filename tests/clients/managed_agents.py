@@ -557,9 +557,9 @@ def serving(program, data_dir):
     key = os.environ.get("PANDASTACK_API_KEY") or "pds_" + os.urandom(24).hex()
     command = [program, "serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--uplink", "uplink"]
     command += [
-        "--machines-waiting",
+        "--prestarted-vmms",
         "0",
-        "--networks-prepared",
+        "--prestarted-networks",
         "0",
         "--cgroups",
         "off",

@@ -32,9 +32,9 @@ pub const TEMPLATE: &str = "minimal";
 /// The first tenant's key.
 pub const KEY: &str = "pds_0123456789abcdef0123456789abcdef";
 /// How long removing things may take.
-const TIDY_PATIENCE: Duration = Duration::from_secs(60);
+const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the template may take until it is found again.
-const TEMPLATE_PATIENCE: Duration = Duration::from_secs(120);
+const TEMPLATE_TIMEOUT: Duration = Duration::from_secs(120);
 
 static SHARED: OnceCell<Api> = OnceCell::const_new();
 
@@ -126,7 +126,7 @@ impl Api {
     pub async fn start_in(mut closed: ClosedLab, settings: ApiSettings) -> Result<Self> {
         let running = Running::start(&mut closed, &settings).await?;
         let client = Client::new(running.address, Some(KEY));
-        wait::until_async("the template is ready", TEMPLATE_PATIENCE, async || {
+        wait::until_async("the template is ready", TEMPLATE_TIMEOUT, async || {
             let template = client.get(&format!("/v1/templates/{TEMPLATE}")).await?;
             Ok(template.json()?["status"] == "ready")
         })
@@ -186,7 +186,7 @@ impl Api {
             Ok(census)
         };
         let outcome =
-            wait::until_async("nothing is left over", TIDY_PATIENCE, async || Ok(census()? == self.census))
+            wait::until_async("nothing is left over", TIDY_TIMEOUT, async || Ok(census()? == self.census))
                 .await;
         outcome.with_context(|| format!("expected {:?}, found {:?}", self.census, census()))?;
         self.running.stop().await?;

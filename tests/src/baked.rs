@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use domain::SnapshotId;
 use image::template::{TemplateSpec, minimal};
-use node::{MachinesWaiting, Node, NodeConfig};
+use node::{Node, NodeConfig, PrestartedVmms};
 use serde_json::Value;
 use storage::PoolSize;
 
@@ -100,7 +100,7 @@ async fn make(spec: &TemplateSpec, base: Option<&Baked>, directory: &Path, stamp
     let mut config = NodeConfig::new(&data_dir);
     config.pool_size = PoolSize::Bytes(if base.is_some() { LARGE_POOL_BYTES } else { BUILD_POOL_BYTES });
     config.addresses = address_pool(range)?;
-    config.machines_waiting = MachinesWaiting::always(0);
+    config.prestarted_vmms = PrestartedVmms::always(0);
     let engine = engine::engine()?;
     let node = Node::open(config, move |_| Ok(engine)).await?;
     let images = data_dir.join("pool/images");

@@ -57,9 +57,9 @@ use crate::{engine, leftovers, wait};
 /// User ids for machines of the suite, outside those of nodes.
 const FIRST_UID: u32 = 900_000_000;
 /// How long a guest may take to boot, emulated, on a busy host.
-const BOOT_PATIENCE: Duration = Duration::from_secs(120);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a restored guest may take to answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An engine and what machines of the suite are made from.
 pub struct Fixture {
@@ -289,7 +289,7 @@ impl Machine {
 
     /// The link to a guest that is just booting.
     async fn first_link(&self) -> Result<Link> {
-        self.open_link(Opening::Clean, wait::scaled(BOOT_PATIENCE)).await
+        self.open_link(Opening::Clean, wait::scaled(BOOT_TIMEOUT)).await
     }
 
     async fn open_link(&self, opening: Opening, patience: Duration) -> Result<Link> {
@@ -308,7 +308,7 @@ impl Machine {
     /// Lets a restored guest run and opens its link.
     async fn resume(&self) -> Result<Link> {
         self.vm.resume().await.context("resume")?;
-        self.open_link(Opening::Clean, wait::scaled(ANSWER_PATIENCE)).await
+        self.open_link(Opening::Clean, wait::scaled(ANSWER_TIMEOUT)).await
     }
 
     /// Saves an instant; the machine stays paused.

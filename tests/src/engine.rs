@@ -140,7 +140,7 @@ impl Engine for Upgraded {
         self.takes_memory_on_demand
     }
 
-    fn gives_memory_back(&self) -> bool {
-        self.engine.gives_memory_back()
+    fn reclaims_free_pages(&self) -> bool {
+        self.engine.reclaims_free_pages()
     }
 }

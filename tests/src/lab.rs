@@ -12,7 +12,7 @@ use domain::{SandboxId, SnapshotId};
 use image::template::TemplateSpec;
 use machine::Engine;
 use network::AddressPool;
-use node::{CreateFrom, CreateRequest, MachinesWaiting, NameServers, Node, NodeConfig, Purpose};
+use node::{CreateFrom, CreateRequest, NameServers, Node, NodeConfig, PrestartedVmms, SnapshotKind};
 use storage::{DataDir, Pool, PoolConfig, PoolSize};
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
@@ -31,9 +31,9 @@ pub const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 53);
 /// Tests of one process at a time. Guests are emulated, cores are few.
 const TESTS_AT_ONCE: usize = 2;
 /// How long one test may take, on a busy host.
-const TEST_PATIENCE: Duration = Duration::from_secs(240);
+const TEST_TIMEOUT: Duration = Duration::from_secs(240);
 /// How long a node may take to let go of what a test has deleted.
-const TIDY_PATIENCE: Duration = Duration::from_secs(60);
+const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One runtime for the whole process, because nodes outlive tests.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -58,7 +58,7 @@ pub(crate) fn runtime() -> &'static Runtime {
 
 /// Runs a test when it is its turn, with a deadline.
 pub fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
-    run_for(TEST_PATIENCE, test)
+    run_for(TEST_TIMEOUT, test)
 }
 
 /// The same for a test that needs longer.
@@ -71,13 +71,13 @@ pub fn run_alone(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let every_turn = u32::try_from(TESTS_AT_ONCE)?;
     runtime().block_on(async {
         let _turns = TURNS.acquire_many(every_turn).await?;
-        with_deadline(TEST_PATIENCE, test()).await
+        with_deadline(TEST_TIMEOUT, test()).await
     })
 }
 
 /// Waits for a turn, then for the test, with a deadline.
 pub(crate) async fn in_turn(test: impl Future<Output = Result<()>>) -> Result<()> {
-    in_turn_for(TEST_PATIENCE, test).await
+    in_turn_for(TEST_TIMEOUT, test).await
 }
 
 async fn in_turn_for(patience: Duration, test: impl Future<Output = Result<()>>) -> Result<()> {
@@ -186,9 +186,8 @@ impl Lab {
         let mut config = NodeConfig::new(&data_dir);
         config.pool_size = PoolSize::Bytes(settings.pool_bytes);
         config.addresses = address_pool(number)?;
-        config.machines_waiting =
-            MachinesWaiting { least: settings.kept_ready, most: settings.kept_ready_max };
-        config.networks_prepared = u32::try_from(settings.kept_ready)?;
+        config.prestarted_vmms = PrestartedVmms { least: settings.kept_ready, most: settings.kept_ready_max };
+        config.prestarted_networks = u32::try_from(settings.kept_ready)?;
         config.guest_patience = wait::scaled(settings.guest_patience);
         // Nobody is there.
         config.name_servers = NameServers::These(vec![NAME_SERVER]);
@@ -278,7 +277,7 @@ impl Lab {
             // Whatever is asked waits until the machine of one that has just fallen asleep is gone.
             drop(sandbox.console().await);
         }
-        wait::until_async("the host settles", TIDY_PATIENCE, async || {
+        wait::until_async("the host settles", TIDY_TIMEOUT, async || {
             let census = self.census()?;
             let network = self.node().network().stats();
             let is_settled = census.namespaces + census.waiting.len()
@@ -295,19 +294,15 @@ impl Lab {
     /// Waits until there is exactly what `expected` says.
     pub async fn expect_census(&self, expected: &Census) -> Result<()> {
         let outcome =
-            wait::until_async(
-                "nothing is left over",
-                TIDY_PATIENCE,
-                async || Ok(self.census()? == *expected),
-            )
-            .await;
+            wait::until_async("nothing is left over", TIDY_TIMEOUT, async || Ok(self.census()? == *expected))
+                .await;
         let found = self.census()?;
         outcome.with_context(|| format!("expected {expected:?}, found {found:?}"))
     }
 
     /// Ids of the snapshots that somebody asked to keep.
     pub fn kept_snapshots(&self) -> Vec<SnapshotId> {
-        let kept = self.node.snapshots().into_iter().filter(|info| info.about.purpose == Purpose::Kept);
+        let kept = self.node.snapshots().into_iter().filter(|info| info.about.purpose == SnapshotKind::Kept);
         kept.map(|info| info.id).collect()
     }
 

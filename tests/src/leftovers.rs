@@ -18,7 +18,7 @@ use crate::{cache, census, command};
 /// Who made a data directory; in a file beside it.
 const OWNER: &str = "owner.json";
 /// How long a machine process may take to end, and with it the last use of its files.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 static JANITOR: Mutex<Option<ChildStdin>> = Mutex::new(None);
@@ -98,7 +98,7 @@ pub fn remove(directory: &Path) -> Result<()> {
         drop(command::run("/usr/sbin/nft", &["delete", "table", "inet", &table]));
     }
     let pool = directory.join("pool");
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     while census::mounts(directory)?.contains(&pool) {
         // A process that has just ended may still hold its files for a moment.
         match command::run("/usr/bin/umount", &[&pool]) {
@@ -116,7 +116,7 @@ pub fn remove(directory: &Path) -> Result<()> {
 
 /// Ends processes until there are none.
 fn end_all(what: &str, find: impl Fn() -> Result<Vec<ProcessIdentity>>) -> Result<()> {
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     loop {
         let found = find()?;
         if found.is_empty() {

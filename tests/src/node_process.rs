@@ -12,7 +12,7 @@ use crate::lab::ClosedLab;
 use crate::{cache, wait};
 
 /// How long it may take to say the next thing.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running node. Killed when dropped; its machines go on.
 pub struct NodeProcess {
@@ -45,7 +45,7 @@ impl NodeProcess {
             }
             bail!("the node ended")
         };
-        let said = tokio::time::timeout(wait::scaled(PATIENCE), said).await;
+        let said = tokio::time::timeout(wait::scaled(TIMEOUT), said).await;
         said.with_context(|| format!("the node has not done {what}"))?
     }
 

@@ -12,7 +12,7 @@ use crate::cache;
 use crate::published::{self, output};
 
 /// How long a build or an installation may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// What tools leave in a source tree.
 const LEFT_BY_TOOLS: [&str; 7] =
     ["node_modules", "dist", "build", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"];
@@ -56,7 +56,7 @@ pub async fn python(folder: &Folder) -> Result<PythonPackage> {
     let builder = published::python("requirements-build.txt").await?.join("python");
     let mut build = Command::new(builder);
     build.args(["-m", "build", "--no-isolation", "--outdir"]).arg(&made).arg(&source);
-    output(build.env("PIP_NO_INDEX", "1"), PATIENCE).await?;
+    output(build.env("PIP_NO_INDEX", "1"), TIMEOUT).await?;
     Ok(PythonPackage { sdist: only(&made, ".tar.gz")?, wheel: only(&made, ".whl")? })
 }
 
@@ -91,12 +91,12 @@ pub async fn typescript() -> Result<TypescriptPackage> {
 /// Makes an empty Python environment and installs packages into it; its interpreter.
 pub async fn python_environment(folder: &Folder, name: &str, packages: &[&str]) -> Result<PathBuf> {
     let venv = folder.path().join(name);
-    output(Command::new("python3").args(["-m", "venv"]).arg(&venv), PATIENCE).await?;
+    output(Command::new("python3").args(["-m", "venv"]).arg(&venv), TIMEOUT).await?;
     let python = venv.join("bin/python");
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-build-isolation"]);
     pip.arg("--constraint").arg(published::scripts().join("constraints-package.txt")).args(packages);
-    output(&mut pip, PATIENCE).await?;
+    output(&mut pip, TIMEOUT).await?;
     Ok(python)
 }
 
@@ -125,7 +125,7 @@ pub async fn in_place_of_published(folder: &Folder) -> Result<(PathBuf, PathBuf)
 pub async fn npm(directory: &Path, arguments: &[&str]) -> Result<()> {
     let mut npm = Command::new("npm");
     npm.args(arguments).args(["--silent", "--no-audit", "--no-fund"]).current_dir(directory);
-    output(&mut npm, PATIENCE).await.map(drop)
+    output(&mut npm, TIMEOUT).await.map(drop)
 }
 
 /// Copies both packages and the licence as a clone of the tree has them: what git knows or would add, and nothing that tools left.
@@ -135,7 +135,7 @@ pub async fn clone_of_packages(to: &Path) -> Result<()> {
     // The tree may be another user's, as in a container.
     git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     git.args(["--", "LICENSE", "sdk"]).current_dir(&tree);
-    let listed = output(&mut git, PATIENCE).await?;
+    let listed = output(&mut git, TIMEOUT).await?;
     let mut copied = 0;
     // What was removed and not committed yet is listed still.
     for name in listed.split('\0').filter(|name| !name.is_empty() && tree.join(name).exists()) {

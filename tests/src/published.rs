@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::cache;
 
 /// How long an installation may take.
-const INSTALL_PATIENCE: Duration = Duration::from_secs(300);
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Where the scripts that drive them are, and what they need.
 pub fn scripts() -> PathBuf {
@@ -57,10 +57,10 @@ pub async fn python(requirements: &str) -> Result<PathBuf> {
     let name = requirements.trim_end_matches(".txt");
     let directory = installed(name, &[requirements], async |directory| {
         let venv = directory.join("venv");
-        output(Command::new("python3").args(["-m", "venv"]).arg(&venv), INSTALL_PATIENCE).await?;
+        output(Command::new("python3").args(["-m", "venv"]).arg(&venv), INSTALL_TIMEOUT).await?;
         let mut pip = Command::new(venv.join("bin/python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
-        output(pip.arg(scripts().join(requirements)), INSTALL_PATIENCE).await.map(drop)
+        output(pip.arg(scripts().join(requirements)), INSTALL_TIMEOUT).await.map(drop)
     })
     .await?;
     Ok(directory.join("venv/bin"))
@@ -75,7 +75,7 @@ pub async fn node() -> Result<PathBuf> {
         }
         let mut npm = Command::new("npm");
         npm.args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(directory);
-        output(&mut npm, INSTALL_PATIENCE).await.map(drop)
+        output(&mut npm, INSTALL_TIMEOUT).await.map(drop)
     })
     .await?;
     copy_scripts(&directory)?;

@@ -18,7 +18,7 @@ use crate::{published, wait};
 
 /// The bucket that every server has.
 pub const BUCKET: &str = "saved";
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 const ANNOUNCED: &str = "Running on http://";
 
 /// A running server. Ends when dropped, and what it holds is gone.
@@ -38,7 +38,7 @@ impl S3Server {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().context("start the S3 server")?;
         let mut lines = BufReader::new(process.stderr.take().context("no standard error")?).lines();
-        let address = tokio::time::timeout(wait::scaled(START_PATIENCE), announced(&mut lines)).await;
+        let address = tokio::time::timeout(wait::scaled(START_TIMEOUT), announced(&mut lines)).await;
         let address = address.context("the S3 server does not start")??;
         // Whatever it says later must not block it.
         let reader = tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });

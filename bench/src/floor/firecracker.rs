@@ -22,12 +22,12 @@ use crate::setup::Bench;
 use room::{Door, Room};
 
 /// How long a program may take to listen, or a guest to say something.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between looks at whether the program listens.
 const POLL: Duration = Duration::from_micros(200);
 /// How long one try to reach a guest may take. One that has just been loaded drops the connections of its past, and with them a new
 /// one that came too early.
-const TRY_PATIENCE: Duration = Duration::from_secs(5);
+const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Where the program listens for requests, in its root.
 const CONTROL: &str = "/own/control.sock";
 /// What it loads.
@@ -115,7 +115,7 @@ impl Rig {
 
 /// Tries the socket until somebody answers there.
 async fn listening(socket: &Path, child: &mut Child) -> anyhow::Result<UnixStream> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Ok(stream) = UnixStream::connect(socket).await {
             return Ok(stream);
@@ -144,12 +144,12 @@ impl Running for Waiting {
     async fn first_reply(&mut self) -> anyhow::Result<()> {
         let memory = json!({ "backend_path": MEMORY, "backend_type": "File" });
         let body = json!({ "snapshot_path": DEVICES, "mem_backend": memory, "resume_vm": true });
-        tokio::time::timeout(PATIENCE, self.put("/snapshot/load", &body.to_string()))
+        tokio::time::timeout(TIMEOUT, self.put("/snapshot/load", &body.to_string()))
             .await
             .context("no answer to the request to load")??;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
-            match tokio::time::timeout(TRY_PATIENCE, greet(&self.link)).await {
+            match tokio::time::timeout(TRY_TIMEOUT, greet(&self.link)).await {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(error)) if Instant::now() > until => return Err(error.context("no first reply")),
                 Err(_) if Instant::now() > until => bail!("no first reply"),

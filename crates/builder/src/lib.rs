@@ -1,4 +1,4 @@
-//! Templates of one's own: from a Dockerfile, an image or a tarball to a disk that a node can bake.
+//! Custom templates: from a Dockerfile, an image or a tarball to a disk that a node can bake.
 //!
 //! ```text
 //! Dockerfile + context ─► plan ─► layers, each a disk: RUN and COPY in a machine ─┐

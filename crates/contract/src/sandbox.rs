@@ -107,7 +107,7 @@ pub struct CreateTimings {
     /// From letting the guest run to its confirmation.
     pub confirm_ms: f64,
     /// Whether a machine process had been started ahead of the request.
-    pub was_waiting: bool,
+    pub prestarted: bool,
 }
 
 /// Whether a sandbox may send to the world.

@@ -2,7 +2,7 @@
 
 use domain::lifecycle::Phase;
 use guest_link::client::Link;
-use store::{SandboxRow, Scope, Standing};
+use store::{ProvisionState, SandboxRow, Scope};
 
 use crate::activity::Using;
 use crate::caller::Caller;
@@ -41,7 +41,7 @@ impl Control {
 
     /// A sandbox to use, for somebody who was let in another way.
     pub(crate) async fn enter_row(&self, row: SandboxRow) -> Result<InUse, ControlError> {
-        if row.standing == Standing::Deleting {
+        if row.standing == ProvisionState::Deleting {
             return Err(names::no_sandbox(row.id.as_str()));
         }
         let using = self.activity().begin(&row.id);

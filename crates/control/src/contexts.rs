@@ -20,9 +20,9 @@ use interpreter::{
 use store::{ReplRow, SandboxRow};
 
 use crate::access::InUse;
-use crate::attended::{Attended, Farewell};
 use crate::caller::Caller;
 use crate::clock::now_ms;
+use crate::connection_process::{ConnectionProcess, OnDisconnect};
 use crate::control::{Control, random};
 use crate::error::{ControlError, Kind};
 use crate::exec::guest_path;
@@ -283,8 +283,8 @@ impl Control {
         &self,
         sandbox: InUse,
         server: LanguageServer,
-    ) -> Result<Attended, ControlError> {
+    ) -> Result<ConnectionProcess, ControlError> {
         let process = start_server(&sandbox.link, server, None).await?;
-        Ok(Attended::new(self, sandbox, process, Farewell::Terminate))
+        Ok(ConnectionProcess::new(self, sandbox, process, OnDisconnect::Terminate))
     }
 }

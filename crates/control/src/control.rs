@@ -27,7 +27,7 @@ use crate::templates::Templates;
 use crate::{reaper, recovery};
 
 /// How long what is under way gets to finish when the server stops.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The services. Cheap to clone.
 #[derive(Clone)]
@@ -121,7 +121,7 @@ impl Control {
             tasks.wait().await;
             builder.close().await;
         };
-        if tokio::time::timeout(DRAIN_PATIENCE, drained).await.is_err() {
+        if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
             tracing::warn!("some work was still under way and is finished or undone at the next start");
         }
         node.close().await;

@@ -13,7 +13,7 @@ use contract::sandbox::{CreateSandbox, CreateTimings, Sandbox};
 use domain::{HostName, SandboxId, SnapshotId};
 use node::{CreateFrom, CreateRequest, RestoreTimings};
 use serde_json::json;
-use store::{NetworkMode, SandboxChange, SandboxRow, Scope, Standing};
+use store::{NetworkMode, ProvisionState, SandboxChange, SandboxRow, Scope};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
@@ -70,7 +70,7 @@ impl Control {
         let row = SandboxRow {
             id: SandboxId::from_random(random().map_err(ControlError::internal)?),
             tenant: caller.tenant.clone(),
-            standing: Standing::Creating,
+            standing: ProvisionState::Creating,
             template: origin.template.clone(),
             from_snapshot: request.from_snapshot.as_ref().map(|_| origin.snapshot.clone()),
             name,
@@ -229,11 +229,11 @@ impl Control {
         boot_ms: f64,
         timings: &CreateTimings,
     ) -> Result<(), ControlError> {
-        row.standing = Standing::Live;
+        row.standing = ProvisionState::Live;
         row.boot_ms = Some(boot_ms);
         row.timings = serde_json::to_string(timings).ok();
         let change = SandboxChange {
-            standing: Some(Standing::Live),
+            standing: Some(ProvisionState::Live),
             boot_ms: row.boot_ms,
             timings: row.timings.clone(),
             ..SandboxChange::default()
@@ -270,6 +270,6 @@ pub(crate) fn create_timings(record_ms: f64, timings: RestoreTimings) -> CreateT
         prepare_ms: timings.prepare_ms,
         load_ms: timings.load_ms,
         confirm_ms: timings.confirm_ms,
-        was_waiting: timings.was_waiting,
+        prestarted: timings.prestarted,
     }
 }

@@ -10,8 +10,8 @@ use guest_link::message::{Exit, ProcessSpec, User};
 use tracing::field::Empty;
 
 use crate::access::InUse;
-use crate::attended::{Attended, Farewell};
 use crate::caller::Caller;
+use crate::connection_process::{ConnectionProcess, OnDisconnect};
 use crate::control::Control;
 use crate::error::{ControlError, Kind};
 use crate::network_hint::NetworkHint;
@@ -27,13 +27,13 @@ const TIMEOUT_SECONDS_MAX: f64 = 7.0 * 86_400.0;
 /// How long a guest gets to report a command that it should have killed.
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
-/// Where an attended command reads from.
+/// Where a command of a connection reads from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttendedInput {
+pub enum InputSource {
     /// What its request holds, then nothing.
     Given,
-    /// Whoever attends to it, through [`Attended::take_input`].
-    Attendant,
+    /// The connection, through [`ConnectionProcess::take_input`].
+    Connection,
 }
 
 /// A command under way whose output is followed.
@@ -178,7 +178,7 @@ impl Control {
     ) -> Result<ExecStream, ControlError> {
         check(&request.cmd)?;
         let sandbox = self.enter(caller, id).await?;
-        self.start_stream(sandbox, &mut request, AttendedInput::Given).await
+        self.start_stream(sandbox, &mut request, InputSource::Given).await
     }
 
     /// Starts a command that is killed when it is no longer attended to; also its deadline, for error texts.
@@ -187,29 +187,29 @@ impl Control {
         caller: &Caller,
         id: &str,
         mut request: ExecRequest,
-        input: AttendedInput,
-    ) -> Result<(Attended, Option<Duration>), ControlError> {
+        input: InputSource,
+    ) -> Result<(ConnectionProcess, Option<Duration>), ControlError> {
         check(&request.cmd)?;
         let sandbox = self.enter(caller, id).await?;
         let ExecStream { process, timeout, sandbox, .. } =
             self.start_stream(sandbox, &mut request, input).await?;
-        Ok((Attended::new(self, sandbox, process, Farewell::Kill), timeout))
+        Ok((ConnectionProcess::new(self, sandbox, process, OnDisconnect::Kill), timeout))
     }
 
     async fn start_stream(
         &self,
         sandbox: InUse,
         request: &mut ExecRequest,
-        from: AttendedInput,
+        from: InputSource,
     ) -> Result<ExecStream, ControlError> {
         let (mut spec, timeout) = spec(request, &sandbox)?;
         let input = request.stdin.take().unwrap_or_default();
-        if !input.is_empty() || from == AttendedInput::Attendant {
+        if !input.is_empty() || from == InputSource::Connection {
             spec.stdin = guest_link::message::Stdin::Pipe;
         }
         let span = operation!("sandbox.start_process", sandbox.row);
         let mut process = traced(span, async { Ok(sandbox.link.start(spec).await?) }).await?;
-        let given = if from == AttendedInput::Given { process.take_input() } else { None };
+        let given = if from == InputSource::Given { process.take_input() } else { None };
         if let Some(stdin) = given {
             self.tasks().spawn(async move {
                 // A process that ends without reading it all is none of our business.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::sandbox::{DeletedSandboxes, Sandbox, SandboxFilter};
 use futures::stream::{self, StreamExt};
-use store::{SandboxRow, Scope, Standing};
+use store::{ProvisionState, SandboxRow, Scope};
 
 use crate::caller::Caller;
 use crate::control::Control;
@@ -53,7 +53,9 @@ impl Control {
         let met = Arc::new(Mutex::new(Vec::new()));
         let (node, activity, meets) = (self.node().clone(), self.activity().clone(), Arc::clone(&met));
         let visit = move |row: SandboxRow| {
-            if row.standing != Standing::Deleting && fits(&filter, &listed(&node, &activity, row.clone())) {
+            if row.standing != ProvisionState::Deleting
+                && fits(&filter, &listed(&node, &activity, row.clone()))
+            {
                 meets.lock().unwrap_or_else(PoisonError::into_inner).push(row);
             }
         };

@@ -8,7 +8,7 @@ use contract::time::rfc3339;
 use domain::SandboxId;
 use node::Child;
 use serde_json::json;
-use store::{SandboxChange, SandboxRow, Scope, Standing};
+use store::{ProvisionState, SandboxChange, SandboxRow, Scope};
 use tracing::field::Empty;
 
 use crate::caller::Caller;
@@ -204,7 +204,7 @@ fn child(
     let now = now_ms();
     Ok(SandboxRow {
         id: SandboxId::from_random(random().map_err(ControlError::internal)?),
-        standing: Standing::Creating,
+        standing: ProvisionState::Creating,
         name: None,
         parent: Some(parent.id.clone()),
         ancestors: line(&parent.ancestors, &parent.id),

@@ -11,13 +11,13 @@
 
 mod access;
 mod activity;
-mod attended;
 mod audit;
 mod authenticate;
 mod builds;
 mod caller;
 mod clock;
 mod config;
+mod connection_process;
 mod console;
 mod contexts;
 mod control;
@@ -60,15 +60,15 @@ mod volumes;
 mod watch;
 
 pub use access::InUse;
-pub use attended::{Attended, Farewell, Resizer};
 pub use builds::{LogLines, Upload};
 pub use caller::Caller;
 pub use config::{BuildConfig, ControlConfig};
+pub use connection_process::{ConnectionProcess, OnDisconnect, Resizer};
 pub use contexts::{CellEvent, CellStream};
 pub use control::{Control, OpenError};
 pub use error::{ControlError, Kind};
 pub use events::EventStream;
-pub use exec::{AttendedInput, EXEC_OUTPUT_BYTES_MAX, ExecStream, exec_failure};
+pub use exec::{EXEC_OUTPUT_BYTES_MAX, ExecStream, InputSource, exec_failure};
 pub use measure::Measurements;
 pub use network_hint::NetworkHint;
 pub use operator::{NetworkDefault, OperatorRequest, QuotaChange, Tenant, operate};

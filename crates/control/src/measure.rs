@@ -170,21 +170,24 @@ impl Control {
     pub async fn prometheus(&self) -> String {
         let measurements = self.measurements();
         let mut registry = Registry::with_prefix("pandastack");
-        let (sandboxes, levels) = (Family::<Labels, Gauge>::default(), Family::<Labels, Gauge>::default());
+        let sandboxes = Family::<Labels, Gauge>::default();
         let (stats, counters) = (self.node().stats(), self.node().counters().await);
         for (phase, count) in &stats.sandboxes {
             let label = format!("{phase:?}").to_lowercase();
             sandboxes.get_or_create(&vec![("state", label)]).set(*count as i64);
         }
-        for (what, level) in [
-            ("machines_waiting", stats.machines_waiting as i64),
-            ("networks_ready", i64::from(stats.networks_ready)),
-            ("pool_free_bytes", stats.pool_free_bytes as i64),
-        ] {
-            levels.get_or_create(&vec![("what", what.to_owned())]).set(level);
-        }
         registry.register("sandboxes", "Sandboxes by state", sandboxes);
-        registry.register("level", "What is kept ready, and free disk space", levels);
+        let gauge = |value: i64| {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(value);
+            gauge
+        };
+        let vmms = gauge(stats.prestarted_vmms as i64);
+        registry.register("vmms_prestarted", "Machine processes without a guest, kept ready", vmms);
+        let networks = gauge(i64::from(stats.networks_ready));
+        registry.register("networks_ready", "Networks without a sandbox, kept ready", networks);
+        let free = gauge(stats.pool_free_bytes as i64);
+        registry.register("pool_free_bytes", "Free disk space of the pool", free);
         registry.register(
             "create_seconds",
             "Time to create a sandbox, by phase",

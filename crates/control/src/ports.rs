@@ -19,7 +19,7 @@ const SSH: u16 = 22;
 /// Ports that hold data rather than pages. Whoever knows a sandbox's address reaches them only after its owner named them.
 const DATA_PORTS: [u16; 12] = [2375, 2376, 3306, 5432, 5433, 5544, 6379, 6432, 9042, 9200, 11211, 27017];
 /// How long a guest may take to open a connection to itself; it does when a program does not accept what waits for it.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most ports named on one sandbox.
 const NAMED_MAX: usize = 64;
 
@@ -126,7 +126,7 @@ impl Control {
         port: u16,
     ) -> Result<(InUse, Connection), ControlError> {
         use guest_link::client::CallError;
-        let connecting = tokio::time::timeout(CONNECT_PATIENCE, sandbox.link.connect(None, port));
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, sandbox.link.connect(None, port));
         let Ok(connected) = connecting.await else {
             let message = "upstream: the program in the sandbox takes no connections at the moment";
             return Err(ControlError::new(Kind::Timeout, message));

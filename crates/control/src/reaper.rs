@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use domain::lifecycle::Phase;
 use node::Sandbox;
-use store::{SandboxRow, Standing};
+use store::{ProvisionState, SandboxRow};
 
 use crate::activity::Activity;
 use crate::clock::now_ms;
@@ -29,7 +29,7 @@ enum Fate {
 }
 
 fn fate(row: &SandboxRow, phase: Phase, idle_ms: i64) -> Fate {
-    if row.standing != Standing::Live {
+    if row.standing != ProvisionState::Live {
         return Fate::Stays;
     }
     if explore_ttl(row).is_some_and(|seconds| idle_ms >= ms(seconds)) {
@@ -60,7 +60,7 @@ pub(crate) fn idle_seconds_left(activity: &Activity, row: &SandboxRow, phase: Ph
         Phase::Died => !row.persistent,
         _ => false,
     };
-    if !acts || row.standing != Standing::Live {
+    if !acts || row.standing != ProvisionState::Live {
         return None;
     }
     let used_ms = activity.last_used_ms(&row.id).unwrap_or(row.used_ms);
@@ -157,7 +157,7 @@ mod tests {
         SandboxRow {
             id: SandboxId::from_random([1; 16]),
             tenant: TenantId::from_random([2; 16]),
-            standing: Standing::Live,
+            standing: ProvisionState::Live,
             template: "base".to_owned(),
             from_snapshot: None,
             name: None,

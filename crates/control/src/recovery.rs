@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::json;
-use store::{Standing, StoreError};
+use store::{ProvisionState, StoreError};
 
 use crate::control::Control;
 
@@ -13,7 +13,7 @@ pub(crate) async fn recover(control: &Control) -> Result<(), StoreError> {
     let mut claimed = HashSet::new();
     for row in store.all_sandboxes().await? {
         let there = control.node().sandbox(&row.id).ok();
-        if row.standing == Standing::Live && there.is_some() {
+        if row.standing == ProvisionState::Live && there.is_some() {
             // It was used until the last server ended, as far as anybody knows.
             control.activity().learn(&row.id, row.used_ms.max(crate::clock::now_ms() - GRACE_MS));
             control.watch_for_death(&row);
@@ -27,7 +27,7 @@ pub(crate) async fn recover(control: &Control) -> Result<(), StoreError> {
             claimed.insert(row.id.clone());
             continue;
         }
-        if row.standing == Standing::Live {
+        if row.standing == ProvisionState::Live {
             tracing::error!(sandbox.id = %row.id, "the files of a sandbox are gone; it is not listed any more");
             let payload = json!({ "template": row.template });
             control.happened(&row.tenant, &row.id, "recover.orphaned", Some(payload)).await;

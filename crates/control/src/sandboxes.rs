@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::sandbox::{PatchSandbox, Sandbox, SandboxFilter};
 use network::Policy;
-use store::{NetworkMode, SandboxChange, SandboxRow, Scope, Standing};
+use store::{NetworkMode, ProvisionState, SandboxChange, SandboxRow, Scope};
 
 use crate::caller::Caller;
 use crate::control::Control;
@@ -126,7 +126,7 @@ impl Control {
 
     /// Removes a sandbox and everything it has. Safe to repeat.
     pub(crate) async fn remove(&self, row: &SandboxRow, event: &str) -> Result<(), ControlError> {
-        let change = SandboxChange { standing: Some(Standing::Deleting), ..SandboxChange::default() };
+        let change = SandboxChange { standing: Some(ProvisionState::Deleting), ..SandboxChange::default() };
         if !self.store().change_sandbox(&row.id, change).await? {
             return Ok(());
         }

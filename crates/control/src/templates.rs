@@ -17,7 +17,7 @@ use contract::error::Progress;
 use contract::template::{Template, TemplateSize};
 use domain::{MachineShape, SnapshotId, TemplateName};
 use image::template::{TemplateSpec, catalogue};
-use node::{BakeProgress, Node, NodeError, Purpose, SnapshotInfo, variant_base, variant_name};
+use node::{BakeProgress, Node, NodeError, SnapshotInfo, SnapshotKind, variant_base, variant_name};
 use store::{Scope, StoreError};
 use tokio::sync::watch;
 
@@ -308,7 +308,7 @@ impl Control {
             .node()
             .snapshots()
             .into_iter()
-            .filter(|info| matches!(info.about.purpose, Purpose::Template { .. }))
+            .filter(|info| matches!(info.about.purpose, SnapshotKind::Template { .. }))
             .map(|info| info.about.template.to_string())
             .collect();
         for spec in self.templates().specs.clone() {
@@ -441,7 +441,7 @@ impl Control {
 fn size_on_disk(node: &Node, key: &str, disk: Option<&Path>) -> Option<TemplateSize> {
     let of_template = |info: &SnapshotInfo| {
         let name = &info.about.template;
-        matches!(info.about.purpose, Purpose::Template { .. })
+        matches!(info.about.purpose, SnapshotKind::Template { .. })
             && (name.as_str() == key || variant_base(name) == Some(key))
     };
     let snapshots = node.snapshots().into_iter().filter(of_template);

@@ -3,7 +3,7 @@
 use guest_link::message::{ProcessSpec, Terminal, TerminalSize};
 
 use crate::access::InUse;
-use crate::attended::{Attended, Farewell};
+use crate::connection_process::{ConnectionProcess, OnDisconnect};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::exec::furnish;
@@ -38,13 +38,17 @@ fn term(given: Option<String>) -> Result<String, ControlError> {
 
 impl Control {
     /// Starts a login shell in a terminal. It is hung up when it is no longer attended to.
-    pub async fn start_shell(&self, sandbox: InUse, request: ShellRequest) -> Result<Attended, ControlError> {
+    pub async fn start_shell(
+        &self,
+        sandbox: InUse,
+        request: ShellRequest,
+    ) -> Result<ConnectionProcess, ControlError> {
         let terminal = Terminal { size: request.size, term: term(request.term)? };
         let mut spec = furnish(ProcessSpec::shell(SHELL), &sandbox, None, request.cwd.as_deref(), None)?;
         spec.terminal = Some(terminal);
         spec.tag = Some(TAG.to_owned());
         let process = sandbox.link.start(spec).await?;
-        Ok(Attended::new(self, sandbox, process, Farewell::HangUp))
+        Ok(ConnectionProcess::new(self, sandbox, process, OnDisconnect::HangUp))
     }
 }
 

@@ -7,7 +7,7 @@ use contract::time::rfc3339;
 use domain::lifecycle::Phase;
 use network::Slot;
 use node::Node;
-use store::{SandboxRow, Standing};
+use store::{ProvisionState, SandboxRow};
 
 use crate::activity::Activity;
 use crate::reaper::idle_seconds_left;
@@ -16,10 +16,10 @@ use crate::reaper::idle_seconds_left;
 const SECRET_PREFIX: &str = "secret.";
 const HIDDEN: &str = "***";
 
-pub(crate) fn status(standing: Standing, phase: Option<Phase>) -> SandboxStatus {
+pub(crate) fn status(standing: ProvisionState, phase: Option<Phase>) -> SandboxStatus {
     match (standing, phase) {
-        (Standing::Creating, _) | (_, Some(Phase::Creating)) => SandboxStatus::Creating,
-        (Standing::Deleting, _) | (_, Some(Phase::Deleting)) => SandboxStatus::Stopping,
+        (ProvisionState::Creating, _) | (_, Some(Phase::Creating)) => SandboxStatus::Creating,
+        (ProvisionState::Deleting, _) | (_, Some(Phase::Deleting)) => SandboxStatus::Stopping,
         (_, Some(Phase::Running | Phase::Waking | Phase::Starting)) => SandboxStatus::Running,
         (_, Some(Phase::Paused)) => SandboxStatus::Paused,
         (_, Some(Phase::Hibernating | Phase::Hibernated)) => SandboxStatus::Hibernated,

@@ -5,7 +5,7 @@ use contract::time::rfc3339;
 use contract::volume::{CreateVolume, PatchVolume, Volume};
 use domain::VolumeId;
 use node::{AttachMode, NodeError, VolumeInfo};
-use store::{Scope, Standing, StoreError, VolumeAttachment, VolumeRow};
+use store::{ProvisionState, Scope, StoreError, VolumeAttachment, VolumeRow};
 
 use crate::caller::Caller;
 use crate::clock::now_ms;
@@ -61,7 +61,7 @@ fn view(row: &VolumeRow, info: Option<&VolumeInfo>) -> Volume {
 impl Control {
     async fn volume_row(&self, caller: &Caller, name: &str) -> Result<VolumeRow, ControlError> {
         let found = self.store().volume(&caller.tenant, name).await?;
-        found.filter(|row| row.standing == Standing::Live).ok_or_else(|| no_volume(name))
+        found.filter(|row| row.standing == ProvisionState::Live).ok_or_else(|| no_volume(name))
     }
 
     /// Makes a volume.
@@ -78,7 +78,7 @@ impl Control {
             id: VolumeId::from_random(random().map_err(ControlError::internal)?),
             tenant: caller.tenant.clone(),
             name,
-            standing: Standing::Creating,
+            standing: ProvisionState::Creating,
             size_mib,
             created_ms: now_ms(),
         };
@@ -92,7 +92,7 @@ impl Control {
             }
             match control.node().volumes().create(&row.id, &row.name, size_mib).await {
                 Ok(info) => {
-                    control.store().change_volume(&row.id, size_mib, Standing::Live).await?;
+                    control.store().change_volume(&row.id, size_mib, ProvisionState::Live).await?;
                     Ok(view(&row, Some(&info)))
                 }
                 Err(error) => {
@@ -107,7 +107,7 @@ impl Control {
     /// The caller's volumes, newest first.
     pub async fn list_volumes(&self, caller: &Caller) -> Result<Vec<Volume>, ControlError> {
         let rows = self.store().volumes(&caller.tenant).await?;
-        let live = rows.iter().filter(|row| row.standing == Standing::Live);
+        let live = rows.iter().filter(|row| row.standing == ProvisionState::Live);
         Ok(live.map(|row| view(row, self.node().volumes().get(&row.id).ok().as_ref())).collect())
     }
 
@@ -142,7 +142,7 @@ impl Control {
             let grown = control.node().volumes().grow(&row.id, size_mib).await;
             let info = control.node().volumes().get(&row.id)?;
             row.size_mib = info.size_bytes >> 20;
-            control.store().change_volume(&row.id, row.size_mib, Standing::Live).await?;
+            control.store().change_volume(&row.id, row.size_mib, ProvisionState::Live).await?;
             grown?;
             Ok(view(&row, Some(&info)))
         })
@@ -211,14 +211,14 @@ impl Control {
         for row in self.store().all_volumes().await? {
             let info = self.node().volumes().get(&row.id).ok();
             match (row.standing, info.is_some()) {
-                (Standing::Live, true) => {
+                (ProvisionState::Live, true) => {
                     // Less when the server ended between counting a growth and doing it.
                     let size_mib = info.map_or(row.size_mib, |info| info.size_bytes >> 20);
                     if size_mib != row.size_mib {
-                        self.store().change_volume(&row.id, size_mib, Standing::Live).await?;
+                        self.store().change_volume(&row.id, size_mib, ProvisionState::Live).await?;
                     }
                 }
-                (Standing::Live, false) => {
+                (ProvisionState::Live, false) => {
                     tracing::error!(volume.id = %row.id, "the bytes of a volume are gone")
                 }
                 (_, there) => {

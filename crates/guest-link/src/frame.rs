@@ -34,7 +34,7 @@ pub const CONTROL_STREAM: u32 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// About the link itself: `HostControl` or `GuestControl`, on stream 0.
+    /// SnapshotMetadata the link itself: `HostControl` or `GuestControl`, on stream 0.
     Control = 1,
     /// Host: a whole `Request`, or its last part. Opens the stream.
     Request = 2,

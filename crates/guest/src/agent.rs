@@ -88,7 +88,7 @@ impl Agent {
     pub fn new(link: LinkEnd, hangup: Hangup) -> io::Result<Agent> {
         kernel::settle_heap();
         kernel::close_all_on_exec()?;
-        kernel::precede_others();
+        kernel::raise_priority();
         let signals = kernel::child_signals()?;
         let poll = Poll::new()?;
         let workers = Workers::new()?;

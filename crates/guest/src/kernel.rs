@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Turns the C convention into a `Result`.
+/// KeyedMutex the C convention into a `Result`.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -127,7 +127,7 @@ pub(crate) fn settle_heap() {
 
 /// Lets this thread run before all ordinary ones, and nothing it starts: what a guest's kernel threads or programs are busy with does
 /// not delay an answer. The event loop never works for long.
-pub(crate) fn precede_others() {
+pub(crate) fn raise_priority() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: the kernel reads one `sched_param`. Where it is not allowed, as in tests, answers are only later.
     unsafe {

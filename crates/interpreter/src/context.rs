@@ -14,7 +14,7 @@ use crate::cell::Cell;
 use crate::error::{RunError, StartError};
 use crate::kernel::{CELLS_DIRECTORY, Kernel};
 use crate::language::Language;
-use crate::limits::{CODE_BYTES_MAX, QUEUE_MAX, STEP_PATIENCE};
+use crate::limits::{CODE_BYTES_MAX, QUEUE_MAX, STEP_TIMEOUT};
 use crate::report::RunResult;
 use crate::run::{Run, Verb};
 use crate::warm;
@@ -78,7 +78,7 @@ impl Context {
 
     /// Starts a kernel, whatever the template left running.
     pub(crate) async fn start_fresh(link: &Link, spec: ContextSpec) -> Result<Context, StartError> {
-        match timeout(STEP_PATIENCE, Context::start_unbounded(link, spec)).await {
+        match timeout(STEP_TIMEOUT, Context::start_unbounded(link, spec)).await {
             Ok(result) => result,
             Err(_) => Err(StartError::Silent),
         }

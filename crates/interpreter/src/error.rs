@@ -68,7 +68,7 @@ pub enum RunError {
     #[error("the guest did not answer in time")]
     Silent,
     /// The kernel broke its protocol. The context should be closed.
-    #[error("the context gave an answer that makes no sense: {what}")]
+    #[error("the context gave a malformed answer: {what}")]
     Malformed {
         /// What was wrong.
         what: &'static str,

@@ -13,20 +13,20 @@ pub const QUEUE_MAX: usize = 32;
 
 /// How long a kernel that was just started may take to begin with its first cell. Emulated guests are slow; a kernel that needs
 /// longer is reported as busy.
-pub const BEGIN_PATIENCE: Duration = Duration::from_secs(60);
+pub const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long an interrupted cell may take to stop. Then it is interrupted once more, since Node.js loses a signal that comes just
 /// as the part of a cell before its first `await` ends; and then the context's processes are killed and its state is lost.
-pub const INTERRUPT_PATIENCE: Duration = Duration::from_millis(2500);
+pub const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// How long a kernel that was left running may take to become a context's. Then one is started afresh.
-pub const ADOPT_PATIENCE: Duration = Duration::from_secs(10);
+pub const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a template's kernel may take to bring in what cells are likely to use. Then the template is not baked.
-pub const PRELOAD_PATIENCE: Duration = Duration::from_secs(240);
+pub const PRELOAD_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// How long one step of talking to the guest (a file, a line of input) may take.
-pub const STEP_PATIENCE: Duration = Duration::from_secs(30);
+pub const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest mark in the output, its newline included. Within what the kernel writes to a pipe in one piece, so that nobody
 /// else's output gets into the middle. A longer one is a protocol error.

@@ -13,7 +13,7 @@ use crate::context::{Context, ContextSpec};
 use crate::error::{RunError, StartError};
 use crate::kernel::{CELLS_DIRECTORY, known_path};
 use crate::language::Language;
-use crate::limits::{ARGUMENT_BYTES_MAX, CODE_BYTES_MAX, OUTPUT_BYTES_MAX, STEP_PATIENCE};
+use crate::limits::{ARGUMENT_BYTES_MAX, CODE_BYTES_MAX, OUTPUT_BYTES_MAX, STEP_TIMEOUT};
 use crate::report::{Ending, RunResult};
 
 /// A language for one-shot runs.
@@ -153,9 +153,9 @@ pub async fn run_once(
         file.write(code.as_bytes()).await?;
         file.finish().await
     };
-    timeout(STEP_PATIENCE, write).await.map_err(|_| OnceError::Silent)?.map_err(OnceError::Guest)?;
+    timeout(STEP_TIMEOUT, write).await.map_err(|_| OnceError::Silent)?.map_err(OnceError::Guest)?;
     let result = execute(link, program, spec([program, "", &path])).await;
-    let removal = timeout(STEP_PATIENCE, link.remove(known_path(&path), RemoveScope::Single)).await;
+    let removal = timeout(STEP_TIMEOUT, link.remove(known_path(&path), RemoveScope::Single)).await;
     let result = result?;
     match removal.map_err(|_| OnceError::Silent)? {
         // The code may remove its own file.
@@ -185,7 +185,7 @@ async fn typescript(link: &Link, code: &str, limit: Duration) -> Result<OnceResu
     let context =
         Context::start(link, ContextSpec::new(Language::TypeScript)).await.map_err(OnceError::Start)?;
     let result = context.run(link, Cell::new(code).with_timeout(limit)).await;
-    let closed = timeout(STEP_PATIENCE, context.close(link)).await.map_err(|_| OnceError::Silent)?;
+    let closed = timeout(STEP_TIMEOUT, context.close(link)).await.map_err(|_| OnceError::Silent)?;
     let RunResult { stdout, mut stderr, stdout_truncated, stderr_truncated, exit, error, ending, .. } =
         result.map_err(OnceError::Run)?;
     closed.map_err(OnceError::Guest)?;

@@ -1,6 +1,6 @@
 //! Bytes of a channel made text that never splits a character.
 
-/// Turns pieces of bytes into text. A character cut in two is held back; what is not UTF-8 becomes U+FFFD.
+/// KeyedMutex pieces of bytes into text. A character cut in two is held back; what is not UTF-8 becomes U+FFFD.
 #[derive(Debug, Default)]
 pub(crate) struct TextDecoder {
     /// The beginning of a character: at most three bytes.

@@ -21,7 +21,7 @@ use crate::cell::{Cell, CellId};
 use crate::context::{self, ContextHandle};
 use crate::error::RunError;
 use crate::kernel::{CELLS_DIRECTORY, known_path};
-use crate::limits::{BEGIN_PATIENCE, INTERRUPT_PATIENCE, RECORD_BYTES_MAX, RunLimits, STEP_PATIENCE};
+use crate::limits::{BEGIN_TIMEOUT, INTERRUPT_TIMEOUT, RECORD_BYTES_MAX, RunLimits, STEP_TIMEOUT};
 use crate::output::{Bounded, TextDecoder};
 use crate::record::Record;
 use crate::report::{ContextState, Ending, RunEvent, RunResult};
@@ -148,14 +148,14 @@ impl Run {
         // A line that begins with a newline ends whatever was left of a line before it.
         let line = format!("\n{} {id}\n", verb.word());
         let sent =
-            timeout(STEP_PATIENCE, link.input(handle.process, line.as_bytes(), InputEnd::KeepOpen)).await;
+            timeout(STEP_TIMEOUT, link.input(handle.process, line.as_bytes(), InputEnd::KeepOpen)).await;
         let run = Run {
             link: link.clone(),
             process,
             timeout: cell.timeout,
             stdout: ChannelState::new(&id),
             stderr: ChannelState::new(&id),
-            phase: Phase::Waiting { until: Instant::now() + cell.timeout.max(BEGIN_PATIENCE) },
+            phase: Phase::Waiting { until: Instant::now() + cell.timeout.max(BEGIN_TIMEOUT) },
             ready: VecDeque::new(),
             id,
             _turn: turn,
@@ -374,11 +374,11 @@ impl Run {
                 Err(RunError::Busy)
             }
             Phase::Running { since, .. } => {
-                self.phase = Phase::Interrupted { since, until: Instant::now() + INTERRUPT_PATIENCE };
+                self.phase = Phase::Interrupted { since, until: Instant::now() + INTERRUPT_TIMEOUT };
                 self.interrupt().await
             }
             Phase::Interrupted { since, .. } => {
-                self.phase = Phase::Insisted { since, until: Instant::now() + INTERRUPT_PATIENCE };
+                self.phase = Phase::Insisted { since, until: Instant::now() + INTERRUPT_TIMEOUT };
                 self.interrupt().await
             }
             Phase::Insisted { .. } => {
@@ -438,7 +438,7 @@ impl From<Record> for RunEvent {
 
 /// One step of talking to the guest, which must not take for ever.
 async fn step<T>(future: impl Future<Output = T>) -> Result<T, RunError> {
-    timeout(STEP_PATIENCE, future).await.map_err(|_| RunError::Silent)
+    timeout(STEP_TIMEOUT, future).await.map_err(|_| RunError::Silent)
 }
 
 /// What a failure to reach the process means.

@@ -18,7 +18,7 @@ use crate::context::{Context, ContextHandle, ContextSpec, kill};
 use crate::error::{RunError, StartError};
 use crate::kernel::Kernel;
 use crate::language::Language;
-use crate::limits::{ADOPT_PATIENCE, PRELOAD_PATIENCE};
+use crate::limits::{ADOPT_TIMEOUT, PRELOAD_TIMEOUT};
 use crate::record::CellError;
 use crate::report::RunResult;
 use crate::run::Verb;
@@ -76,7 +76,7 @@ pub async fn leave_warm(link: &Link, language: Language, preload: &str) -> Resul
         return Err(WarmError::Unsupported { language });
     }
     let context = Context::start_fresh(link, ContextSpec::new(language)).await.map_err(WarmError::Start)?;
-    let result = ask(&context, link, Verb::Preload, preload.to_owned(), PRELOAD_PATIENCE)
+    let result = ask(&context, link, Verb::Preload, preload.to_owned(), PRELOAD_TIMEOUT)
         .await
         .map_err(WarmError::Run)?;
     if result.exit != 0 {
@@ -101,7 +101,7 @@ pub(crate) async fn adopt(link: &Link, spec: &ContextSpec) -> Option<Context> {
     if !can_serve(spec) {
         return None;
     }
-    let process = timeout(ADOPT_PATIENCE, take(link, spec.language)).await.ok()??;
+    let process = timeout(ADOPT_TIMEOUT, take(link, spec.language)).await.ok()??;
     let handle = ContextHandle { process, language: spec.language, user: spec.user.clone() };
     let context = Context::attach(handle);
     let settings = Settings {
@@ -109,8 +109,8 @@ pub(crate) async fn adopt(link: &Link, spec: &ContextSpec) -> Option<Context> {
         cwd: spec.cwd.as_ref().map(ToString::to_string).unwrap_or_default(),
     };
     let settings = serde_json::to_string(&settings).ok()?;
-    let asked = ask(&context, link, Verb::Adopt, settings, ADOPT_PATIENCE);
-    match timeout(ADOPT_PATIENCE, asked).await {
+    let asked = ask(&context, link, Verb::Adopt, settings, ADOPT_TIMEOUT);
+    match timeout(ADOPT_TIMEOUT, asked).await {
         Ok(Ok(result)) if result.exit == 0 => Some(context),
         // Whatever it is now, it is nobody's.
         _ => {

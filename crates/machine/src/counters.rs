@@ -1,6 +1,6 @@
 //! What a machine's devices have carried, whichever engine counts.
 
-/// Sums since the machine's process was started, or since this node took charge of it. What an engine does not count is absent.
+/// Checksums since the machine's process was started, or since this node took charge of it. What an engine does not count is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// What was read from its disks.

@@ -49,13 +49,13 @@ pub trait Engine: Send + Sync + 'static {
         memory: Option<MemoryOrigin>,
     ) -> Result<Arc<dyn Vm>, AttachError>;
 
-    /// Whether a machine can begin before its memory is here ([`MemoryOrigin::OnDemand`]).
+    /// Whether a machine can begin before its memory is here ([`MemoryOrigin::LazyMemory`]).
     fn takes_memory_on_demand(&self) -> bool {
         false
     }
 
     /// Whether the host gets back what a restored machine's guest frees.
-    fn gives_memory_back(&self) -> bool {
+    fn reclaims_free_pages(&self) -> bool {
         false
     }
 }
@@ -107,7 +107,7 @@ pub trait Vm: Send + Sync {
 
     /// Lets machines that somebody waits for, and the node itself, go first on the host's processors from now on: its guest has answered and
     /// works on its own account. Safe to repeat.
-    fn step_back(&self);
+    fn deprioritize(&self);
 
     /// What its devices have carried so far; `None` for one that does not say, because an older node started it. Does not disturb the
     /// guest. Safe to give up waiting for.
@@ -188,16 +188,16 @@ pub enum MemoryOrigin {
     /// touch them.
     File(File),
     /// From elsewhere, when the guest first touches it. Only for engines that say so.
-    OnDemand(OnDemand),
+    LazyMemory(LazyMemory),
 }
 
 impl MemoryOrigin {
     /// For an engine that gives its machines memory when they touch it, wherever it is.
-    pub(crate) fn on_demand(self) -> io::Result<OnDemand> {
+    pub(crate) fn on_demand(self) -> io::Result<LazyMemory> {
         Ok(match self {
-            Self::OnDemand(on_demand) => on_demand,
+            Self::LazyMemory(on_demand) => on_demand,
             Self::File(file) => {
-                OnDemand { source: Arc::new(FileSource::new(file)?), trace: Trace::default() }
+                LazyMemory { source: Arc::new(FileSource::new(file)?), trace: Trace::default() }
             }
         })
     }
@@ -205,16 +205,16 @@ impl MemoryOrigin {
 
 /// Memory that is fetched when it is touched.
 #[derive(Clone)]
-pub struct OnDemand {
+pub struct LazyMemory {
     /// Who fetches it. When that fails for good the machine ends and says why.
     pub source: Arc<dyn ChunkSource>,
     /// What is fetched ahead of need.
     pub trace: Trace,
 }
 
-impl fmt::Debug for OnDemand {
+impl fmt::Debug for LazyMemory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("OnDemand").finish_non_exhaustive()
+        formatter.debug_struct("LazyMemory").finish_non_exhaustive()
     }
 }
 
@@ -261,7 +261,7 @@ pub struct MemoryTarget {
 pub struct Saved {
     /// Byte ranges of the memory file that now differ from the base.
     pub changed: Vec<std::ops::Range<u64>>,
-    /// Sums of the memory file there, where they were made along with it.
+    /// Checksums of the memory file there, where they were made along with it.
     pub sums: Option<memory::PageSums>,
     /// Bytes written to the memory file.
     pub written_bytes: u64,

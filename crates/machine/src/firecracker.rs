@@ -326,7 +326,7 @@ impl Engine for FirecrackerEngine {
         self.fault_device.is_some()
     }
 
-    fn gives_memory_back(&self) -> bool {
+    fn reclaims_free_pages(&self) -> bool {
         true
     }
 }

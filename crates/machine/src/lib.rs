@@ -22,7 +22,7 @@ mod waiting;
 
 pub use counters::Counters;
 pub use engine::{
-    AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, MemoryOrigin, MemoryTarget, OnDemand,
+    AttachError, BootPlan, ControlError, DriveMode, Engine, Exit, LazyMemory, MemoryOrigin, MemoryTarget,
     Place, Prepared, RestorePlan, SaveTarget, Saved, StartError, VOLUMES_MAX, Vm, VmRecord, VmState,
     VolumeDrive,
 };

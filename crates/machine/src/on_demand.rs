@@ -12,17 +12,17 @@ use memory::pages::{Handover, PageError, PageServer, Regions, Trace};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::engine::{ControlError, Exit, MemoryOrigin, MemoryTarget, OnDemand, Saved, VmRecord};
+use crate::engine::{ControlError, Exit, LazyMemory, MemoryOrigin, MemoryTarget, Saved, VmRecord};
 use crate::jail::DeviceNode;
 use crate::process::VmProcess;
 use crate::waiting::{capture_memory, capture_served};
 
 /// How long a machine process may take for a request while it waits for memory itself. Whoever fetches that gives up sooner, and says why.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(300);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How long a machine process may take for a request that it otherwise carries out in the time given.
 pub(crate) fn patience(is_on_demand: bool, ordinary: Duration) -> Duration {
-    if is_on_demand { MEMORY_PATIENCE.max(ordinary) } else { ordinary }
+    if is_on_demand { MEMORY_TIMEOUT.max(ordinary) } else { ordinary }
 }
 
 /// The device by which a program without privileges gets to hand over its page faults, where this kernel has it.
@@ -36,7 +36,7 @@ pub(crate) fn device() -> Option<DeviceNode> {
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// Until the guest is loaded.
-    origin: Mutex<Option<OnDemand>>,
+    origin: Mutex<Option<LazyMemory>>,
     server: OnceLock<PageServer>,
     /// Whoever passes faults on to the server; they end with this value.
     messengers: Mutex<JoinSet<()>>,
@@ -44,7 +44,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// Of a machine whose guest has yet to come.
-    pub(crate) fn new(origin: OnDemand) -> Self {
+    pub(crate) fn new(origin: LazyMemory) -> Self {
         Self { origin: Mutex::new(Some(origin)), server: OnceLock::new(), messengers: Mutex::default() }
     }
 
@@ -68,13 +68,13 @@ impl Pages {
     }
 
     /// Where the memory comes from; for whoever loads the guest, once.
-    pub(crate) fn take_origin(&self) -> Result<OnDemand, ControlError> {
+    pub(crate) fn take_origin(&self) -> Result<LazyMemory, ControlError> {
         let origin = self.origin.lock().unwrap_or_else(PoisonError::into_inner).take();
         origin.ok_or_else(|| not_taken(io::Error::from(io::ErrorKind::AlreadyExists)))
     }
 
     /// Answers from now on.
-    pub(crate) fn serve(&self, handover: Handover, origin: OnDemand) -> Result<&PageServer, ControlError> {
+    pub(crate) fn serve(&self, handover: Handover, origin: LazyMemory) -> Result<&PageServer, ControlError> {
         let server = PageServer::start(handover, origin.source, origin.trace).map_err(not_taken)?;
         Ok(self.server.get_or_init(|| server))
     }
@@ -83,7 +83,7 @@ impl Pages {
     pub(crate) fn serve_beside<M>(
         &self,
         handover: Handover,
-        origin: OnDemand,
+        origin: LazyMemory,
         messenger: impl FnOnce(mpsc::Sender<u64>) -> M,
     ) -> Result<&PageServer, ControlError>
     where

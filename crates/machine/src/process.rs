@@ -15,7 +15,7 @@ use crate::engine::{Place, StartError};
 use crate::jail::Jail;
 
 /// How long an ended process may take to leave after SIGKILL before we stop waiting and say so.
-const KILL_PATIENCE: Duration = Duration::from_secs(30);
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How far a machine process steps back behind others once its guest has answered: to a ninth of the processor time that one gets which
 /// somebody waits for.
@@ -108,13 +108,13 @@ impl VmProcess {
 
     /// Lets processes that somebody waits for go first: creating a sandbox, or answering for one, does not take longer because others
     /// compute. Where it cannot be done all of them count the same.
-    pub(crate) fn step_back(&self) {
+    pub(crate) fn deprioritize(&self) {
         // What follows goes by number, and that of a process that has ended may be somebody else's.
         if !self.is_alive() {
             return;
         }
         if let Some(group) = &self.group
-            && group.step_back()
+            && group.deprioritize()
         {
             return;
         }
@@ -197,7 +197,7 @@ impl VmProcess {
     pub async fn kill(&self) {
         // An error means that it is gone already.
         if pidfd_send_signal(&self.pidfd, Signal::KILL).is_ok()
-            && tokio::time::timeout(KILL_PATIENCE, self.ended()).await.is_err()
+            && tokio::time::timeout(KILL_TIMEOUT, self.ended()).await.is_err()
         {
             tracing::error!(pid = self.identity.pid, "machine process {} does not end", self.identity.pid);
             return;

@@ -181,7 +181,7 @@ impl QemuEngine {
         };
         let group = self.group(place, shape)?;
         let devices = match origin {
-            Origin::OnDemand => vec![self.fault_device.ok_or(StartError::NotOnDemand)?],
+            Origin::LazyMemory => vec![self.fault_device.ok_or(StartError::NotOnDemand)?],
             Origin::Boot { .. } | Origin::Restore => Vec::new(),
         };
         let jail = Jail {
@@ -244,7 +244,7 @@ impl Engine for QemuEngine {
     async fn prepare(&self, plan: RestorePlan) -> Result<Box<dyn Prepared>, StartError> {
         let (memory, on_demand, origin) = match &plan.memory {
             MemoryOrigin::File(file) => (Some(file), None, Origin::Restore),
-            MemoryOrigin::OnDemand(on_demand) => (None, Some(on_demand.clone()), Origin::OnDemand),
+            MemoryOrigin::LazyMemory(on_demand) => (None, Some(on_demand.clone()), Origin::LazyMemory),
         };
         let bind = |file| Bind { file, name: "memory", directory: None, mode: BindMode::ReadOnly };
         let binds = memory.map(bind).into_iter().collect();

@@ -46,7 +46,7 @@ pub struct Captured {
     pub bytes: u64,
     /// Bytes found to be zeros, in and right between those ranges, that take no space in the target.
     pub zero_bytes: u64,
-    /// Sums of the target where it differs from the base, and perhaps of some pages beside, if written out
+    /// Checksums of the target where it differs from the base, and perhaps of some pages beside, if written out
     /// [`WriteOut::Later`]. Otherwise there is time to make them while the disk is at work.
     pub sums: Option<PageSums>,
     /// Time to ask the kernel which pages changed.

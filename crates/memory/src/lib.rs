@@ -20,7 +20,7 @@ pub mod sums;
 pub use capture::{CaptureError, Captured, WriteOut, capture, capture_compared, start_writing_out};
 pub use changed::ScanError;
 pub use mapping::{FindError, GuestMemory, Part, Sharing};
-pub use sums::{PageSums, SumError, Sums, VerifyError, What};
+pub use sums::{Checksums, PageSums, SumError, VerifyError, What};
 
 /// The unit in which RAM is tracked, copied and summed. x86-64 and the arm64 hosts we support use 4 KiB.
 pub const PAGE_BYTES: u64 = 4096;

@@ -41,7 +41,7 @@ const ZEROS: [u8; 4096] = [0; 4096];
 
 /// The sums of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sums {
+pub struct Checksums {
     length: u64,
     chunk_bytes: u32,
     sums: Vec<u64>,
@@ -100,10 +100,10 @@ pub enum What<'a> {
     Ranges(&'a [Range<u64>]),
 }
 
-impl Sums {
-    /// Sums a whole file. Holes cost nothing.
-    pub fn compute(file: &File, chunk_bytes: u32) -> Result<Sums, SumError> {
-        let mut sums = Sums::of_zeros(length_of(file)?, chunk_bytes)?;
+impl Checksums {
+    /// Checksums a whole file. Holes cost nothing.
+    pub fn compute(file: &File, chunk_bytes: u32) -> Result<Checksums, SumError> {
+        let mut sums = Checksums::of_zeros(length_of(file)?, chunk_bytes)?;
         let data = data_ranges(file, sums.length).map_err(SumError::Read)?;
         sums.fill(file, &data).map_err(SumError::Read)?;
         Ok(sums)
@@ -111,8 +111,8 @@ impl Sums {
 
     /// The sums of a file that began as a copy of the one these sums are of and was then changed in `ranges` at most.
     /// It may also have grown or shrunk; the difference in length need not be among the ranges.
-    pub fn updated(&self, file: &File, ranges: &[Range<u64>]) -> Result<Sums, SumError> {
-        let mut sums = Sums::of_zeros(length_of(file)?, self.chunk_bytes)?;
+    pub fn updated(&self, file: &File, ranges: &[Range<u64>]) -> Result<Checksums, SumError> {
+        let mut sums = Checksums::of_zeros(length_of(file)?, self.chunk_bytes)?;
         let kept = sums.sums.len().min(self.sums.len());
         sums.sums[..kept].copy_from_slice(&self.sums[..kept]);
         let mut stale = ranges.to_vec();
@@ -164,9 +164,9 @@ impl Sums {
         }
     }
 
-    /// Ranges in which the files of two sums differ: whole chunks, ascending, apart from each other. Sums with another
+    /// Ranges in which the files of two sums differ: whole chunks, ascending, apart from each other. Checksums with another
     /// chunk size differ everywhere.
-    pub fn changed_between(&self, other: &Sums) -> Vec<Range<u64>> {
+    pub fn changed_between(&self, other: &Checksums) -> Vec<Range<u64>> {
         let longest = self.length.max(other.length);
         if self.chunk_bytes != other.chunk_bytes {
             return Vec::from_iter((longest > 0).then_some(0..longest));
@@ -210,7 +210,7 @@ impl Sums {
         }
     }
 
-    fn of_zeros(length: u64, chunk_bytes: u32) -> Result<Sums, SumError> {
+    fn of_zeros(length: u64, chunk_bytes: u32) -> Result<Checksums, SumError> {
         if !chunk_bytes.is_power_of_two() || !CHUNK_BYTES.contains(&chunk_bytes) {
             return Err(SumError::ChunkBytes { chunk_bytes });
         }
@@ -219,7 +219,7 @@ impl Sums {
             return Err(SumError::TooLong { length });
         }
         let sums = vec![ZERO_SUM; chunks as usize];
-        Ok(Sums { length, chunk_bytes, sums })
+        Ok(Checksums { length, chunk_bytes, sums })
     }
 
     fn damaged(&self, chunk: usize) -> VerifyError {

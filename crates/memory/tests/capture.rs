@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use memory::{CaptureError, GuestMemory, PAGE_BYTES, ScanError, Sharing, Sums, WriteOut, capture};
+use memory::{CaptureError, Checksums, GuestMemory, PAGE_BYTES, ScanError, Sharing, WriteOut, capture};
 
 const PAGE: usize = PAGE_BYTES as usize;
 const FILE_VARIABLE: &str = "MEMORY_TEST_FILE";
@@ -249,7 +249,7 @@ fn check_split(pages: usize, split: Option<usize>, orders: &[Order]) -> memory::
     let captured = capture(&memory, &files.target(), WriteOut::AtOnce).unwrap();
 
     assert!(std::fs::read(&files.target).unwrap() == expected, "the captured bytes differ");
-    let sums = |path: &Path| Sums::compute(&File::open(path).unwrap(), PAGE_BYTES as u32).unwrap();
+    let sums = |path: &Path| Checksums::compute(&File::open(path).unwrap(), PAGE_BYTES as u32).unwrap();
     assert_eq!(captured.sums, None, "there is time for sums while the disk is at work");
     let again = capture(&memory, &files.target(), WriteOut::Later).unwrap();
     assert_eq!(sums(&files.base).with_pages(&again.sums.unwrap()), Some(sums(&files.target)));

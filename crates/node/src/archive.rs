@@ -8,18 +8,18 @@
 //! Where the engine cannot take memory page by page a snapshot comes back whole before it is used. A machine whose memory comes
 //! from the archive is saved over all of it, so then it comes back whole too, and from there on is used from here.
 
+mod backoff;
 mod fetch;
 mod keeper;
 mod note;
 mod put;
-mod rests;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use domain::SnapshotId;
-use machine::{MemoryOrigin, OnDemand, Vm};
+use machine::{LazyMemory, MemoryOrigin, Vm};
 use memory::PAGE_BYTES;
 use memory::pages::{Regions, Trace};
 use memory::stream::{ChunkSource, Index};
@@ -28,9 +28,9 @@ use storage::chunks::ChunkCache;
 use storage::{Durability, write_file};
 
 use crate::error::{NodeError, OpenError};
+use crate::keyed_mutex::KeyedMutex;
 use crate::node::Shared;
 use crate::snapshots::{DEVICES, DISK, DISK_INDEX, LANDED_DISK, MEMORY, MEMORY_INDEX, Pin};
-use crate::turns::Turns;
 
 pub(crate) use keeper::keep;
 
@@ -56,7 +56,7 @@ pub(crate) struct Archive {
     cache: Arc<ChunkCache>,
     local_bytes_max: Option<u64>,
     /// One at a time brings a snapshot here or takes it away.
-    turns: Turns<SnapshotId>,
+    turns: KeyedMutex<SnapshotId>,
 }
 
 impl Archive {
@@ -68,7 +68,7 @@ impl Archive {
             blobs: Arc::new(blobs),
             cache,
             local_bytes_max: config.local_bytes_max,
-            turns: Turns::default(),
+            turns: KeyedMutex::default(),
         })
     }
 
@@ -143,7 +143,7 @@ pub(crate) async fn land(shared: &Shared, pin: &Pin) -> Result<Pin, NodeError> {
 /// What a machine made from a snapshot begins with as its memory.
 pub(crate) fn memory_of(shared: &Shared, pin: &Pin) -> Result<MemoryOrigin, NodeError> {
     if pin.is_elsewhere() {
-        return Ok(MemoryOrigin::OnDemand(on_demand(shared, pin.id())?));
+        return Ok(MemoryOrigin::LazyMemory(on_demand(shared, pin.id())?));
     }
     Ok(MemoryOrigin::File(crate::restore::open_memory(pin)?))
 }
@@ -154,18 +154,18 @@ pub(crate) fn memory_again(shared: &Shared, pin: &Pin, regions: &Regions) -> Res
         // Huge pages come so from here too.
         true => memory_of(shared, pin),
         // From the archive, whether or not the snapshot has been brought here since.
-        false => Ok(MemoryOrigin::OnDemand(on_demand(shared, pin.id())?)),
+        false => Ok(MemoryOrigin::LazyMemory(on_demand(shared, pin.id())?)),
     }
 }
 
 /// The memory of a snapshot, page by page.
-fn on_demand(shared: &Shared, id: &SnapshotId) -> Result<OnDemand, NodeError> {
+fn on_demand(shared: &Shared, id: &SnapshotId) -> Result<LazyMemory, NodeError> {
     let source = archive_of(shared, id)?.source(shared, id, (MEMORY, MEMORY_INDEX))?;
     let archived = shared.snapshots.archived(id).ok_or_else(|| NodeError::NoSnapshot(id.clone()))?;
     let path = archived.path(DEVICES)?.with_file_name(TRACE);
     // Only saves time: one that cannot be read is as good as none.
     let trace = std::fs::read(path).ok().and_then(|bytes| Trace::decode(&bytes).ok()).unwrap_or_default();
-    Ok(OnDemand { source, trace })
+    Ok(LazyMemory { source, trace })
 }
 
 /// The disk of a snapshot, here.

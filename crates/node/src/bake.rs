@@ -24,14 +24,14 @@ use machine::{BootPlan, SaveTarget, Vm};
 use sha2::{Digest, Sha256};
 use storage::{Durability, clone_file};
 
-use crate::berth::{Berth, open_disk};
 use crate::driver::cold::{create_memory, first_link};
 use crate::error::NodeError;
 use crate::identity::random;
-use crate::kept_machine::KeptMachine;
+use crate::machine_resources::{MachineResources, open_disk};
 use crate::node::Shared;
 use crate::save::{self, FirstUse, silence, staged_targets};
-use crate::snapshots::{self, Pin, Purpose};
+use crate::scoped_machine::ScopedMachine;
+use crate::snapshots::{self, Pin, SnapshotKind};
 
 pub(crate) use boot_files::{BootFiles, boot_files, look_anew};
 pub use built::{BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand};
@@ -233,25 +233,25 @@ impl Bake<'_> {
             save::write_sums(&staged, &memory_sums, &disk_sums)?;
             let id = SnapshotId::from_random(random().map_err(NodeError::host("make an id"))?);
             let fingerprint = shared.engine.fingerprint().clone();
-            let about = snapshots::about(Purpose::Template { key }, name, fingerprint, shape);
+            let about = snapshots::about(SnapshotKind::Template { key }, name, fingerprint, shape);
             shared.snapshots.commit(staged, &id, about, Durability::Synced)
         })
     }
 
     /// Boots the machine. Runs to its end even when the caller goes away, and then the machine ends.
-    async fn boot(&self, memory: File, disk: File) -> Result<KeptMachine, NodeError> {
+    async fn boot(&self, memory: File, disk: File) -> Result<ScopedMachine, NodeError> {
         let (shared, shape) = (Arc::clone(self.shared), self.shape);
         let (kernel, initramfs) = (self.files.kernel.clone(), self.files.initramfs.clone());
         let booting = self.shared.tasks.spawn(async move {
             let directory = shared.paths.waiting().join(format!("bake-{}", random_name()?));
-            let mut berth = Berth::take(&shared.network, directory).await?;
-            let place = shared.names.place(&berth.directory, berth.slot);
-            let tap = berth.tap.take();
+            let mut resources = MachineResources::take(&shared.network, directory).await?;
+            let place = shared.names.place(&resources.directory, resources.slot);
+            let tap = resources.tap.take();
             let plan = BootPlan { place, shape, kernel, initramfs, memory, disk, volumes: Vec::new(), tap };
             match shared.engine.boot(plan).await {
-                Ok(vm) => Ok(KeptMachine::new(&shared, vm, berth)),
+                Ok(vm) => Ok(ScopedMachine::new(&shared, vm, resources)),
                 Err(error) => {
-                    berth.remove(&shared.network).await;
+                    resources.remove(&shared.network).await;
                     Err(error.into())
                 }
             }
@@ -280,7 +280,7 @@ impl Bake<'_> {
         stages(BakeStage::Saving);
         link.sync().await.map_err(NodeError::guest("flush its file systems"))?;
         silence(&link, Flush::FileSystems).await?;
-        if self.shared.engine.gives_memory_back() {
+        if self.shared.engine.reclaims_free_pages() {
             settle::give_back(vm).await?;
         }
         settle::settle(vm.record().process.pid).await?;

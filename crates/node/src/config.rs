@@ -12,21 +12,21 @@ use crate::name_servers::NameServers;
 
 /// How many machine processes without a guest are kept ready. As many as were asked for at once lately, within these bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MachinesWaiting {
+pub struct PrestartedVmms {
     /// For each template in use, at least. Where this is 0 there are none at all.
     pub least: usize,
     /// Of all templates together, unless that is less than the least of each.
     pub most: usize,
 }
 
-impl MachinesWaiting {
+impl PrestartedVmms {
     /// Always so many for each template in use.
     pub fn always(count: usize) -> Self {
         Self { least: count, most: count }
     }
 }
 
-impl Default for MachinesWaiting {
+impl Default for PrestartedVmms {
     /// As many as take a thirty-second part of the host's memory.
     fn default() -> Self {
         /// What one takes, more or less, until it has a guest.
@@ -69,9 +69,9 @@ pub struct NodeConfig {
     /// The kernel that guests boot. Templates baked with another one are baked anew.
     pub kernel: KernelSource,
     /// Networks made ahead of need.
-    pub networks_prepared: u32,
+    pub prestarted_networks: u32,
     /// Machine processes without a guest kept ready.
-    pub machines_waiting: MachinesWaiting,
+    pub prestarted_vmms: PrestartedVmms,
     /// Restores under way at once; more wait their turn. Beyond the number of cores they only slow each other down.
     pub concurrent_restores: usize,
     /// How long a restored guest may take to confirm its identity.
@@ -94,8 +94,8 @@ impl NodeConfig {
             authorities: Some(Authorities::HOST_FOLDER.into()),
             archive: None,
             kernel: KernelSource::default(),
-            networks_prepared: 4,
-            machines_waiting: MachinesWaiting::default(),
+            prestarted_networks: 4,
+            prestarted_vmms: PrestartedVmms::default(),
             concurrent_restores: cores + 1,
             guest_patience: Duration::from_secs(30),
             boot_patience: Duration::from_secs(120),

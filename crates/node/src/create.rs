@@ -10,14 +10,14 @@ use storage::Durability;
 use tracing::info_span;
 
 use crate::archive;
-use crate::berth::Berth;
 use crate::driver::{self, Running, Sandbox};
 use crate::error::NodeError;
+use crate::machine_resources::MachineResources;
 use crate::node::Shared;
 use crate::read_ahead;
 use crate::record::SandboxRecord;
 use crate::restore::{self, LiveMachine, ReadyMachine, RestoreTimings, make_ready, restore};
-use crate::snapshots::{MEMORY, Pin, Purpose};
+use crate::snapshots::{MEMORY, Pin, SnapshotKind};
 use crate::step::Step;
 use crate::volumes::{AttachMode, VolumeAttachment, VolumeRead};
 use crate::waiting;
@@ -100,32 +100,32 @@ async fn make_with_volumes(
     timings: &mut RestoreTimings,
 ) -> Result<Sandbox, NodeError> {
     let inherited = pin.about().volumes.len();
-    let (live, berth, pin) = settle_somewhere(shared, &record, pin, timings).await?;
+    let (live, resources, pin) = settle_somewhere(shared, &record, pin, timings).await?;
     record.phase = Phase::Running;
     record.generation += 1;
-    record.slot = Some(berth.slot.get());
+    record.slot = Some(resources.slot.get());
     record.vm = Some(live.vm.record());
     record.engine = Some(shared.engine.fingerprint().clone());
     let connected = async {
         if let Some(bytes) = grown {
-            restore::grow_root(&live, &berth.directory, bytes, shared.config.guest_patience).await?;
+            restore::grow_root(&live, &resources.directory, bytes, shared.config.guest_patience).await?;
         }
         restore::find_volumes(&live.link, &record.volumes, shared.config.guest_patience).await?;
         // Those that the snapshot's guest was reading it has mounted already.
         restore::mount_volumes(&live.link, &record.volumes, inherited, shared.config.guest_patience).await?;
-        restore::open_network(shared, berth.slot, record.network).await?;
+        restore::open_network(shared, resources.slot, record.network).await?;
         record
-            .write(&berth.directory, Durability::Unsynced)
+            .write(&resources.directory, Durability::Unsynced)
             .map_err(NodeError::host("write down the sandbox"))
     };
     if let Err(error) = connected.await {
         live.vm.kill().await;
-        berth.remove(&shared.network).await;
+        resources.remove(&shared.network).await;
         return Err(error);
     }
     waiting::want(shared, &pin);
     archive::keep_trace(shared, &pin, &live.vm);
-    let running = Running::new(shared, live.vm, Some(live.link), berth, Some(pin));
+    let running = Running::new(shared, live.vm, Some(live.link), resources, Some(pin));
     let sandbox = driver::spawn(shared, record, Some(running));
     shared.remember(sandbox.clone());
     Ok(sandbox)
@@ -138,12 +138,12 @@ async fn settle_somewhere(
     record: &SandboxRecord,
     pin: Pin,
     timings: &mut RestoreTimings,
-) -> Result<(LiveMachine, Berth, Pin), NodeError> {
+) -> Result<(LiveMachine, MachineResources, Pin), NodeError> {
     let started = Instant::now();
     if record.volumes.is_empty()
-        && let Some(ready) = shared.waiting.take(pin.id(), shared.config.machines_waiting)
+        && let Some(ready) = shared.waiting.take(pin.id(), shared.config.prestarted_vmms)
     {
-        timings.was_waiting = true;
+        timings.prestarted = true;
         let prepare =
             Step::since(started, info_span!("machine.prepare", otel.kind = "internal", waiting = true));
         match settle(shared, record, ready, prepare, timings).await {
@@ -153,13 +153,13 @@ async fn settle_somewhere(
             outcome => return outcome,
         }
     }
-    timings.was_waiting = false;
+    timings.prestarted = false;
     let prepare =
         Step::since(started, info_span!("machine.prepare", otel.kind = "internal", waiting = false));
     let aside = shared.paths.waiting().join(record.id.as_str());
     let volumes = shared.volumes.drives(&record.volumes)?;
     // Memory of templates stays in use, and so in memory.
-    if !matches!(pin.about().purpose, Purpose::Template { .. }) && !pin.is_elsewhere() {
+    if !matches!(pin.about().purpose, SnapshotKind::Template { .. }) && !pin.is_elsewhere() {
         read_ahead::begin(pin.path(MEMORY)?);
     }
     let memory = archive::memory_of(shared, &pin)?;
@@ -175,18 +175,18 @@ async fn settle(
     mut ready: ReadyMachine,
     prepare: Step,
     timings: &mut RestoreTimings,
-) -> Result<(LiveMachine, Berth, Pin), NodeError> {
+) -> Result<(LiveMachine, MachineResources, Pin), NodeError> {
     let directory = shared.paths.sandbox(&record.id);
     // The record is in place before the directory is: a killed node finds either nothing or a sandbox being made.
     let claimed = record
-        .write(&ready.berth.directory, Durability::Unsynced)
-        .and_then(|()| std::fs::rename(&ready.berth.directory, &directory));
+        .write(&ready.resources.directory, Durability::Unsynced)
+        .and_then(|()| std::fs::rename(&ready.resources.directory, &directory));
     if let Err(error) = claimed {
         ready.prepared.discard().await;
-        ready.berth.remove(&shared.network).await;
+        ready.resources.remove(&shared.network).await;
         return Err(NodeError::host("claim a place for the sandbox")(error));
     }
-    ready.berth.directory = directory;
+    ready.resources.directory = directory;
     timings.prepare_ms = prepare.end_ms();
     restore(shared, ready, record, timings).await
 }

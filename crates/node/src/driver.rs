@@ -16,16 +16,16 @@ use storage::Durability;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::archive;
-use crate::berth::{Berth, Resting};
 use crate::error::NodeError;
 use crate::hibernation;
+use crate::machine_resources::{MachineResources, Resting};
 use crate::meter::Meter;
 use crate::node::Shared;
 use crate::paths::remove_directory;
 use crate::record::{MemoryBase, SandboxRecord};
 use crate::restore::RestoreTimings;
 use crate::save::{MemorySource, SaveTimings, silence};
-use crate::snapshots::{DISK, Pin, Purpose};
+use crate::snapshots::{DISK, Pin, SnapshotKind};
 
 pub(crate) mod cold;
 mod ending;
@@ -34,13 +34,13 @@ mod settings;
 mod sleep;
 mod snapshot;
 
-pub(crate) use ending::DEATH_PATIENCE;
+pub(crate) use ending::DEATH_TIMEOUT;
 use relink::Relink;
 
 /// Requests waiting for one sandbox; more are refused by making the caller wait.
 const QUEUE_LENGTH: usize = 32;
 /// How long a guest may take to answer a new connection to a machine that was already running.
-const RELINK_PATIENCE: Duration = Duration::from_secs(10);
+const RELINK_TIMEOUT: Duration = Duration::from_secs(10);
 /// A handle on a sandbox. Cheap to clone; the sandbox does not end with it.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
@@ -71,7 +71,7 @@ pub(crate) enum Message {
     Wake(Reply<RestoreTimings>),
     StartCold(Reply<()>),
     Delete(Reply<()>),
-    Snapshot(Purpose, SnapshotId, Reply<(Pin, SaveTimings)>),
+    Snapshot(SnapshotKind, SnapshotId, Reply<(Pin, SaveTimings)>),
     Console(Reply<String>),
     Link(Reply<Link>),
     SetNetworkPolicy(Policy, Reply<()>),
@@ -152,7 +152,7 @@ impl Sandbox {
 
     pub(crate) async fn save(
         &self,
-        purpose: Purpose,
+        purpose: SnapshotKind,
         id: SnapshotId,
     ) -> Result<(Pin, SaveTimings), NodeError> {
         self.ask(|reply| Message::Snapshot(purpose, id, reply)).await
@@ -171,7 +171,7 @@ pub(crate) struct Running {
     pub(crate) vm: Arc<dyn Vm>,
     /// `None` while the guest does not answer, or is paused since before this process started.
     pub(crate) link: Option<Link>,
-    pub(crate) berth: Berth,
+    pub(crate) resources: MachineResources,
     /// Keeps the snapshot in place whose memory the machine maps.
     pub(crate) pin: Option<Pin>,
     meter: Arc<Meter>,
@@ -182,11 +182,11 @@ impl Running {
         shared: &Shared,
         vm: Arc<dyn Vm>,
         link: Option<Link>,
-        berth: Berth,
+        resources: MachineResources,
         pin: Option<Pin>,
     ) -> Self {
         let meter = Meter::new(&vm, &shared.total);
-        Self { vm, link, berth, pin, meter }
+        Self { vm, link, resources, pin, meter }
     }
 }
 
@@ -322,7 +322,7 @@ impl Driver {
         let mut next = self.record.clone();
         next.phase = phase;
         next.generation += 1;
-        next.slot = self.running.as_ref().map(|running| running.berth.slot.get());
+        next.slot = self.running.as_ref().map(|running| running.resources.slot.get());
         next.vm = self.running.as_ref().map(|running| running.vm.record());
         next.write(&self.directory, durability).map_err(NodeError::host("write down the sandbox's state"))?;
         self.record = next;
@@ -450,7 +450,7 @@ impl Driver {
         })
     }
 
-    fn base_sums(&self) -> Option<memory::Sums> {
+    fn base_sums(&self) -> Option<memory::Checksums> {
         match &self.record.memory {
             MemoryBase::Snapshot(_) => {
                 self.running.as_ref()?.pin.as_ref()?.sums(crate::snapshots::MEMORY_SUMS)
@@ -477,8 +477,8 @@ pub(crate) async fn reopen(vm: &dyn Vm) -> Result<Link, NodeError> {
             Link::open(stream, Opening::Reattach, None).await.map_err(NodeError::guest("answer"))?;
         Ok(link)
     };
-    let silent = NodeError::GuestSilent { what: "answer", seconds: RELINK_PATIENCE.as_secs() };
-    tokio::time::timeout(RELINK_PATIENCE, opening).await.unwrap_or(Err(silent))
+    let silent = NodeError::GuestSilent { what: "answer", seconds: RELINK_TIMEOUT.as_secs() };
+    tokio::time::timeout(RELINK_TIMEOUT, opening).await.unwrap_or(Err(silent))
 }
 
 fn answer<T>(reply: Reply<T>, outcome: Result<T, NodeError>) {

@@ -258,7 +258,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// Turns an I/O error into one of ours, telling a full disk from the rest.
+    /// KeyedMutex an I/O error into one of ours, telling a full disk from the rest.
     pub(crate) fn host(action: &'static str) -> impl Fn(std::io::Error) -> NodeError + Copy {
         move |source| match storage::is_no_space(&source) {
             true => NodeError::NoSpace { what: action },

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 use domain::EngineFingerprint;
-use memory::{Sums, What};
+use memory::{Checksums, What};
 use serde::{Deserialize, Serialize};
 use storage::durable::sync_directory;
 use storage::snapshot::Digest;
@@ -47,7 +47,7 @@ impl Image {
         directory: &Path,
         (memory, devices): (String, String),
         fingerprint: EngineFingerprint,
-        sum: impl FnOnce() -> Result<Sums, NodeError>,
+        sum: impl FnOnce() -> Result<Checksums, NodeError>,
     ) -> Result<Self, NodeError> {
         let host = NodeError::host("save the hibernation image");
         let sums_name = sums_name(&memory);
@@ -102,17 +102,17 @@ impl Image {
     }
 
     /// The sums of its memory.
-    pub(crate) fn sums(&self, directory: &Path) -> Result<Sums, NodeError> {
+    pub(crate) fn sums(&self, directory: &Path) -> Result<Checksums, NodeError> {
         read_sums(directory, &self.memory)
     }
 }
 
 /// The sums of a memory file of the sandbox's own.
-pub(crate) fn read_sums(directory: &Path, memory: &str) -> Result<Sums, NodeError> {
+pub(crate) fn read_sums(directory: &Path, memory: &str) -> Result<Checksums, NodeError> {
     let damaged = |what: String| NodeError::Damaged { what };
     let bytes =
         fs::read(directory.join(sums_name(memory))).map_err(|error| damaged(format!("sums: {error}")))?;
-    Sums::decode(&bytes).map_err(|error| damaged(format!("sums: {error}")))
+    Checksums::decode(&bytes).map_err(|error| damaged(format!("sums: {error}")))
 }
 
 fn sums_name(memory: &str) -> String {

@@ -8,7 +8,6 @@
 mod archive;
 pub mod backup;
 mod bake;
-mod berth;
 mod catalogue;
 mod config;
 mod create;
@@ -22,7 +21,8 @@ pub mod gc;
 mod hibernation;
 mod identity;
 mod instance;
-mod kept_machine;
+mod keyed_mutex;
+mod machine_resources;
 mod meter;
 mod name_servers;
 mod node;
@@ -34,11 +34,11 @@ mod recovery;
 mod request;
 mod restore;
 mod save;
+mod scoped_machine;
 mod snapshots;
 mod stamp;
 mod step;
 mod sweep;
-mod turns;
 mod uninstall;
 mod volumes;
 mod waiting;
@@ -49,7 +49,7 @@ pub use bake::{
     BakeProgress, BakeStage, BuiltTemplate, ProcessDefaults, ReadyCheck, StartCommand, variant_base,
     variant_name,
 };
-pub use config::{AddressChoice, MachinesWaiting, NodeConfig};
+pub use config::{AddressChoice, NodeConfig, PrestartedVmms};
 pub use driver::{Sandbox, SandboxState};
 pub use error::{AddressesInUse, NodeError, OpenError};
 pub use fresh::Fresh;
@@ -60,7 +60,7 @@ pub use record::SandboxRecord;
 pub use request::{Child, CreateFrom, CreateRequest, Forked};
 pub use restore::RestoreTimings;
 pub use save::SaveTimings;
-pub use snapshots::{About, Purpose, SnapshotInfo, SnapshotPlace};
+pub use snapshots::{SnapshotInfo, SnapshotKind, SnapshotMetadata, SnapshotPlace};
 pub use uninstall::{Files, Removal, UninstallError, uninstall};
 pub use volumes::{
     AttachMode, VOLUME_MIB_MAX, VOLUME_MIB_MIN, VolumeAttachment, VolumeInfo, VolumeRead, Volumes,

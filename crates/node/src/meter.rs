@@ -13,17 +13,17 @@ use crate::driver::Sandbox;
 use crate::node::Node;
 
 /// How long a machine may take to answer whoever asks about it alone.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long each may take when all are asked.
-const EACH_PATIENCE: Duration = Duration::from_millis(500);
+const EACH_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long all of them may take together. Who has not answered by then counts with what it was last known to have.
-const ALL_PATIENCE: Duration = Duration::from_secs(2);
+const ALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Machines that are asked at once.
 const AT_ONCE: usize = 16;
 /// All are asked again only after this: whoever asks in between, and needs no key for it, gets what is known.
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long the end of a machine is held up by asking it for the last time.
-const LAST_PATIENCE: Duration = Duration::from_millis(250);
+const LAST_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The node's total.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Meter {
     /// Asks it before it ends, or for what is known of one that has ended.
     pub(crate) async fn ask_last(&self) {
         // Of one that does not answer, what it counted since it was last asked is lost.
-        self.ask(LAST_PATIENCE).await;
+        self.ask(LAST_TIMEOUT).await;
     }
 }
 
@@ -88,7 +88,7 @@ impl Sandbox {
     /// What its devices have carried since its machine was started, or found by this node. `None` when it has no machine, or one that
     /// does not answer. Does not wake it.
     pub async fn counters(&self) -> Option<Counters> {
-        self.state().meter?.ask(PATIENCE).await
+        self.state().meter?.ask(TIMEOUT).await
     }
 }
 
@@ -100,9 +100,9 @@ impl Node {
         if asked.is_none_or(|at| at.elapsed() >= PERIOD) {
             let meters = self.sandboxes().into_iter().filter_map(|sandbox| sandbox.state().meter);
             let asking = futures::stream::iter(meters).for_each_concurrent(AT_ONCE, |meter| async move {
-                meter.ask(EACH_PATIENCE).await;
+                meter.ask(EACH_TIMEOUT).await;
             });
-            let late = tokio::time::timeout(ALL_PATIENCE, asking).await.is_err();
+            let late = tokio::time::timeout(ALL_TIMEOUT, asking).await.is_err();
             if late {
                 tracing::debug!("some machines were not asked what they counted");
             }

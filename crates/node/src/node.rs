@@ -19,7 +19,6 @@ use tracing::{Instrument, info_span};
 
 use crate::archive::{self, Archive};
 use crate::bake::{self, BakeProgress, BootFiles, BuiltTemplate};
-use crate::berth::Names;
 use crate::config::NodeConfig;
 use crate::create::{self, NewSandbox};
 use crate::driver::Sandbox;
@@ -27,14 +26,15 @@ use crate::error::{NodeError, OpenError};
 use crate::fresh::Fresh;
 use crate::identity::random;
 use crate::instance::{self, Note};
+use crate::keyed_mutex::KeyedMutex;
+use crate::machine_resources::Names;
 use crate::meter::Total;
 use crate::name_servers::NameServers;
 use crate::paths::{BUILDS_STAGING, Paths, remove_directory};
 use crate::request::{Child, CreateFrom, CreateRequest, Forked};
 use crate::restore::RestoreTimings;
 use crate::save::SaveTimings;
-use crate::snapshots::{DISK, Purpose, SnapshotInfo, Snapshots};
-use crate::turns::Turns;
+use crate::snapshots::{DISK, SnapshotInfo, SnapshotKind, Snapshots};
 use crate::volumes::{VolumeClaims, Volumes};
 use crate::waiting::{self, Waiting};
 use crate::{range, recovery, sweep};
@@ -48,7 +48,7 @@ pub struct NodeStats {
     /// Sandboxes by phase.
     pub sandboxes: HashMap<Phase, usize>,
     /// Machine processes that wait for a guest.
-    pub machines_waiting: usize,
+    pub prestarted_vmms: usize,
     /// Networks ready.
     pub networks_ready: u32,
     /// Bytes free in the pool.
@@ -68,8 +68,8 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     pub(crate) waiting: Waiting,
     pub(crate) archive: Option<Archive>,
-    pub(crate) bakes: Turns<TemplateName>,
-    /// Turns to bake a template in another size.
+    pub(crate) bakes: KeyedMutex<TemplateName>,
+    /// KeyedMutex to bake a template in another size.
     pub(crate) variant_bakes: Semaphore,
     pub(crate) boot_files: tokio::sync::Mutex<Option<BootFiles>>,
     /// What machines have counted.
@@ -199,7 +199,7 @@ impl Node {
         let network_config = NetworkConfig {
             pool: config.addresses,
             uplink: config.uplink.clone(),
-            prepared: config.networks_prepared,
+            prepared: config.prestarted_networks,
             ..NetworkConfig::new(tag)
         };
         // The last that can fail: what it makes on the host is not undone otherwise.
@@ -219,7 +219,7 @@ impl Node {
             names,
             waiting: Waiting::default(),
             archive,
-            bakes: Turns::default(),
+            bakes: KeyedMutex::default(),
             variant_bakes: Semaphore::new(bake::BAKES_AT_ONCE),
             boot_files: tokio::sync::Mutex::default(),
             total: Arc::default(),
@@ -352,7 +352,7 @@ impl Node {
         sandbox: &Sandbox,
         id: SnapshotId,
     ) -> Result<(SnapshotInfo, SaveTimings), NodeError> {
-        let (pin, timings) = sandbox.save(Purpose::Kept, id).await?;
+        let (pin, timings) = sandbox.save(SnapshotKind::Kept, id).await?;
         let info = self.shared.snapshots.list().into_iter().find(|info| info.id == *pin.id());
         Ok((info.ok_or_else(|| NodeError::NoSnapshot(pin.id().clone()))?, timings))
     }
@@ -397,7 +397,7 @@ impl Node {
 
     async fn fork_all(&self, sandbox: &Sandbox, children: Vec<Child>) -> Result<Forked, NodeError> {
         let id = SnapshotId::from_random(random().map_err(NodeError::host("make an id"))?);
-        let (pin, timings) = sandbox.save(Purpose::Fork, id).await?;
+        let (pin, timings) = sandbox.save(SnapshotKind::Fork, id).await?;
         let instant = pin.id().clone();
         let network = sandbox.state().record.network;
         let child = |Child { id, host_name }| {
@@ -462,7 +462,7 @@ impl Node {
         }
         NodeStats {
             sandboxes,
-            machines_waiting: self.shared.waiting.count(),
+            prestarted_vmms: self.shared.waiting.count(),
             networks_ready: self.shared.network.stats().ready,
             pool_free_bytes: self.shared.pool.free_bytes().unwrap_or(0),
         }

@@ -5,10 +5,10 @@
 
 use network::{AddressPool, Conflict, Neighbours};
 
-use crate::berth::Names;
 use crate::config::{AddressChoice, NodeConfig};
 use crate::error::{AddressesInUse, OpenError};
 use crate::instance::{self, Note};
+use crate::machine_resources::Names;
 use crate::sweep;
 
 /// Decides. Makes nothing.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use storage::{Durability, write_file};
 
 use crate::identity::IdentitySeed;
-use crate::snapshots::About;
+use crate::snapshots::SnapshotMetadata;
 use crate::volumes::VolumeAttachment;
 
 pub(crate) const FILE: &str = "record.json";
@@ -82,7 +82,7 @@ fn closed() -> Policy {
 
 impl SandboxRecord {
     /// The record of a sandbox about to be made from a snapshot.
-    pub(crate) fn new(id: SandboxId, origin: SnapshotId, about: &About) -> io::Result<Self> {
+    pub(crate) fn new(id: SandboxId, origin: SnapshotId, about: &SnapshotMetadata) -> io::Result<Self> {
         Ok(Self {
             format: FORMAT,
             id,

@@ -14,10 +14,10 @@ use network::Slot;
 use storage::Durability;
 
 use crate::archive;
-use crate::berth::Berth;
 use crate::driver::{self, Running, reopen};
 use crate::error::NodeError;
 use crate::hibernation::{self, Image};
+use crate::machine_resources::MachineResources;
 use crate::node::Shared;
 use crate::paths::{Paths, remove_directory};
 use crate::record::{MemoryBase, SandboxRecord};
@@ -176,8 +176,8 @@ async fn attach(
     {
         tracing::warn!(sandbox.id = %record.id, %error, "the network of sandbox {} is not as it should be", record.id);
     }
-    let berth = Berth { directory, slot, addresses, tap: None, told: None };
-    Ok(Running::new(shared, vm, link, berth, pin))
+    let resources = MachineResources { directory, slot, addresses, tap: None, told: None };
+    Ok(Running::new(shared, vm, link, resources, pin))
 }
 
 /// A node killed in the middle of a save leaves the guest paused: it goes on. One that does not answer stays; the next request

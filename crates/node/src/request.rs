@@ -61,7 +61,7 @@ pub struct Child {
 pub struct Forked {
     /// The instant they go on from. It goes with the last of them.
     pub instant: SnapshotId,
-    /// Each child, in the order they were given, or why it did not come to be.
+    /// Each child, in the order they were given, or why it could not be created.
     pub children: Vec<Result<(Sandbox, RestoreTimings), NodeError>>,
     /// Where the time of taking the instant went.
     pub timings: SaveTimings,

@@ -1,7 +1,7 @@
 //! Brings a saved machine to life and makes it somebody.
 //!
 //! ```text
-//! berth (directory, network) ─► disk clone ─► machine process ─► devices loaded ─► link + identity, guest runs ─► confirmed
+//! resources (directory, network) ─► disk clone ─► machine process ─► devices loaded ─► link + identity, guest runs ─► confirmed
 //! ```
 //!
 //! Everything up to the loaded devices can happen ahead of need ([`crate::waiting`]). A restore counts when the guest has
@@ -23,13 +23,13 @@ use storage::clone_file;
 use tracing::info_span;
 
 use crate::archive;
-use crate::berth::{Berth, Names, open_disk};
-use crate::driver::DEATH_PATIENCE;
+use crate::driver::DEATH_TIMEOUT;
 use crate::error::NodeError;
 use crate::identity::{Who, identity};
+use crate::machine_resources::{MachineResources, Names, open_disk};
 use crate::node::Shared;
 use crate::record::SandboxRecord;
-use crate::snapshots::{DEVICES, DISK, MEMORY, Pin, Purpose};
+use crate::snapshots::{DEVICES, DISK, MEMORY, Pin, SnapshotKind};
 use crate::step::Step;
 use crate::volumes::{AttachMode, VolumeAttachment};
 
@@ -43,12 +43,12 @@ pub struct RestoreTimings {
     /// From letting the guest run to its confirmation.
     pub confirm_ms: f64,
     /// The machine process had been started ahead of the request.
-    pub was_waiting: bool,
+    pub prestarted: bool,
 }
 
-/// A machine process that waits for a guest, in its berth.
+/// A machine process that waits for a guest, in its resources.
 pub(crate) struct ReadyMachine {
-    pub(crate) berth: Berth,
+    pub(crate) resources: MachineResources,
     pub(crate) prepared: Box<dyn Prepared>,
     /// Keeps the memory it maps in place.
     pub(crate) pin: Pin,
@@ -70,24 +70,24 @@ pub(crate) async fn make_ready(
     directory: &Path,
     volumes: Vec<VolumeDrive>,
 ) -> Result<ReadyMachine, NodeError> {
-    let mut berth = Berth::take(network, directory.to_owned()).await?;
+    let mut resources = MachineResources::take(network, directory.to_owned()).await?;
     let prepared = async {
         let disk_path = directory.join(DISK);
         let (disk, _) = clone_file(&archive::disk_of(&pin)?, &disk_path)?;
         let plan = RestorePlan {
-            place: names.place(directory, berth.slot),
+            place: names.place(directory, resources.slot),
             shape: pin.about().shape,
             memory,
             disk,
             volumes,
-            tap: berth.tap.take(),
+            tap: resources.tap.take(),
         };
         Ok::<_, NodeError>(engine.prepare(plan).await?)
     };
     match prepared.await {
-        Ok(prepared) => Ok(ReadyMachine { berth, prepared, pin }),
+        Ok(prepared) => Ok(ReadyMachine { resources, prepared, pin }),
         Err(error) => {
-            berth.remove(network).await;
+            resources.remove(network).await;
             Err(error)
         }
     }
@@ -107,24 +107,24 @@ pub(crate) fn own_memory(path: &Path) -> Result<MemoryOrigin, NodeError> {
 pub(crate) async fn prepare_own(
     engine: &dyn Engine,
     names: &Names,
-    berth: &mut Berth,
+    resources: &mut MachineResources,
     shape: domain::MachineShape,
     memory: &Path,
     volumes: Vec<VolumeDrive>,
 ) -> Result<Box<dyn Prepared>, NodeError> {
     let plan = RestorePlan {
-        place: names.place(&berth.directory, berth.slot),
+        place: names.place(&resources.directory, resources.slot),
         shape,
         memory: own_memory(memory)?,
-        disk: open_disk(&berth.directory.join(DISK))?,
+        disk: open_disk(&resources.directory.join(DISK))?,
         volumes,
-        tap: berth.tap.take(),
+        tap: resources.tap.take(),
     };
     Ok(engine.prepare(plan).await?)
 }
 
 /// Lets a loaded guest run and waits until it has confirmed its identity. After `Err` the machine process is gone.
-pub(crate) async fn enliven(
+pub(crate) async fn resume_and_confirm(
     vm: Arc<dyn Vm>,
     id: &SandboxId,
     identity: Identity,
@@ -132,7 +132,7 @@ pub(crate) async fn enliven(
 ) -> Result<LiveMachine, NodeError> {
     match confirm(&*vm, id, identity, patience).await {
         Ok(link) => {
-            vm.step_back();
+            vm.deprioritize();
             Ok(LiveMachine { vm, link })
         }
         Err(error) => {
@@ -170,7 +170,7 @@ async fn confirm(
         exit = vm.exited() => return died(exit),
     };
     // Its connections may end before the machine process is seen to, and why that ended says more.
-    tokio::time::timeout(DEATH_PATIENCE, vm.exited()).await.map_or(Err(failure), died)
+    tokio::time::timeout(DEATH_TIMEOUT, vm.exited()).await.map_or(Err(failure), died)
 }
 
 /// Loads a ready machine's devices from its snapshot and makes it somebody new. After `Err` nothing is left.
@@ -179,32 +179,32 @@ pub(crate) async fn restore(
     ready: ReadyMachine,
     record: &SandboxRecord,
     timings: &mut RestoreTimings,
-) -> Result<(LiveMachine, Berth, Pin), NodeError> {
-    let ReadyMachine { mut berth, prepared, pin } = ready;
+) -> Result<(LiveMachine, MachineResources, Pin), NodeError> {
+    let ReadyMachine { mut resources, prepared, pin } = ready;
     let dns = shared.config.name_servers.told_to(record.network);
-    berth.told = Some(dns.clone());
+    resources.told = Some(dns.clone());
     let live = async {
         // A template never had a network to remember.
         let past = match pin.about().purpose {
-            Purpose::Template { .. } => NetworkPast::None,
-            Purpose::Kept | Purpose::Fork => NetworkPast::Possible,
+            SnapshotKind::Template { .. } => NetworkPast::None,
+            SnapshotKind::Kept | SnapshotKind::Fork => NetworkPast::Possible,
         };
         let identity =
-            identity(record.host_name(), &record.identity_seed, Who::Anew, berth.addresses, past, dns)
+            identity(record.host_name(), &record.identity_seed, Who::Anew, resources.addresses, past, dns)
                 .map_err(NodeError::host("make an identity"))?;
         let load = Step::begin(info_span!("machine.load", otel.kind = "internal"));
         let devices = File::open(pin.path(DEVICES)?).map_err(NodeError::host("open a snapshot's devices"))?;
         let vm = prepared.load(devices).await?;
         timings.load_ms = load.end_ms();
         let confirm = Step::begin(info_span!("machine.confirm", otel.kind = "internal"));
-        let live = enliven(vm, &record.id, identity, shared.config.guest_patience).await?;
+        let live = resume_and_confirm(vm, &record.id, identity, shared.config.guest_patience).await?;
         timings.confirm_ms = confirm.end_ms();
         Ok::<_, NodeError>(live)
     };
     match live.await {
-        Ok(live) => Ok((live, berth, pin)),
+        Ok(live) => Ok((live, resources, pin)),
         Err(error) => {
-            berth.remove(&shared.network).await;
+            resources.remove(&shared.network).await;
             Err(error)
         }
     }

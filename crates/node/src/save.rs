@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use guest_link::client::{Flush, Link};
 use machine::{MemoryTarget, SaveTarget, Saved, Vm, WriteOut};
-use memory::Sums;
+use memory::Checksums;
 use memory::sums::{DISK_CHUNK_BYTES, MEMORY_CHUNK_BYTES};
 use serde::Serialize;
 use storage::Staged;
@@ -27,7 +27,7 @@ use crate::snapshots::{DEVICES, DISK, DISK_SUMS, MEMORY, MEMORY_SUMS, Pin};
 /// Saved memory is read by machine processes, each under its own user id. The directories above it admit only root.
 pub(crate) const MEMORY_MODE: u32 = 0o444;
 /// How long a guest may take to fall silent. Flushing its file systems may take a while on a slow disk.
-const QUIESCE_PATIENCE: Duration = Duration::from_secs(20);
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the time of a save went.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -112,11 +112,11 @@ pub(crate) async fn take(
 
 /// Silences a link; when the guest does not answer, the link goes on as before.
 pub(crate) async fn silence(link: &Link, flush: Flush) -> Result<(), NodeError> {
-    let silenced = tokio::time::timeout(QUIESCE_PATIENCE, link.quiesce(flush)).await;
+    let silenced = tokio::time::timeout(QUIESCE_TIMEOUT, link.quiesce(flush)).await;
     let outcome = match silenced {
         Ok(Ok(_)) => return Ok(()),
         Ok(Err(error)) => Err(NodeError::link("fall silent")(error)),
-        Err(_) => Err(NodeError::GuestSilent { what: "fall silent", seconds: QUIESCE_PATIENCE.as_secs() }),
+        Err(_) => Err(NodeError::GuestSilent { what: "fall silent", seconds: QUIESCE_TIMEOUT.as_secs() }),
     };
     link.resume();
     outcome
@@ -205,22 +205,26 @@ pub(crate) fn create_devices(path: &Path) -> Result<File, NodeError> {
     opened.map_err(NodeError::host("save the devices"))
 }
 
-/// Sums of saved memory. Where the base's are known at most what changed is read: its sums may have come with it.
-pub(crate) fn memory_sums(memory: &Path, base: Option<Sums>, saved: &Saved) -> Result<Sums, NodeError> {
+/// Checksums of saved memory. Where the base's are known at most what changed is read: its sums may have come with it.
+pub(crate) fn memory_sums(
+    memory: &Path,
+    base: Option<Checksums>,
+    saved: &Saved,
+) -> Result<Checksums, NodeError> {
     let open = || File::open(memory).map_err(NodeError::host("open the saved memory"));
     let sums = match (base, &saved.sums) {
         (Some(base), Some(pages)) => match base.with_pages(pages) {
             Some(sums) => return Ok(sums),
-            None => Sums::compute(&open()?, MEMORY_CHUNK_BYTES),
+            None => Checksums::compute(&open()?, MEMORY_CHUNK_BYTES),
         },
         (Some(base), None) => base.updated(&open()?, &saved.changed),
-        (None, _) => Sums::compute(&open()?, MEMORY_CHUNK_BYTES),
+        (None, _) => Checksums::compute(&open()?, MEMORY_CHUNK_BYTES),
     };
     sums.map_err(|error| NodeError::host("sum the saved memory")(std::io::Error::other(error)))
 }
 
-/// Sums of a saved disk: of what no longer shares its blocks with the disk it was cloned from, where that is still there.
-pub(crate) fn disk_sums(disk: &Path, origin: Option<&Pin>) -> Result<Sums, NodeError> {
+/// Checksums of a saved disk: of what no longer shares its blocks with the disk it was cloned from, where that is still there.
+pub(crate) fn disk_sums(disk: &Path, origin: Option<&Pin>) -> Result<Checksums, NodeError> {
     let host = NodeError::host("sum the saved disk");
     let file = File::open(disk).map_err(host)?;
     let known = origin.and_then(|pin| Some((pin.sums(DISK_SUMS)?, File::open(pin.path(DISK).ok()?).ok()?)));
@@ -229,7 +233,7 @@ pub(crate) fn disk_sums(disk: &Path, origin: Option<&Pin>) -> Result<Sums, NodeE
             let changed = storage::changed_ranges(&base, &file).map_err(host)?;
             sums.updated(&file, &changed)
         }
-        None => Sums::compute(&file, DISK_CHUNK_BYTES),
+        None => Checksums::compute(&file, DISK_CHUNK_BYTES),
     };
     sums.map_err(|error| host(std::io::Error::other(error)))
 }
@@ -245,7 +249,7 @@ pub(crate) fn staged_targets(staged: &Staged, first_use: FirstUse) -> Result<Tar
 }
 
 /// Adds the sums to a staged snapshot and fixes the modes of its files. Blocks.
-pub(crate) fn write_sums(staged: &Staged, memory: &Sums, disk: &Sums) -> Result<(), NodeError> {
+pub(crate) fn write_sums(staged: &Staged, memory: &Checksums, disk: &Checksums) -> Result<(), NodeError> {
     let host = NodeError::host("write the sums of a snapshot");
     std::fs::write(staged.path(MEMORY_SUMS)?, memory.encode()).map_err(host)?;
     std::fs::write(staged.path(DISK_SUMS)?, disk.encode()).map_err(host)?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::{EngineFingerprint, SnapshotId, TemplateName};
-use memory::Sums;
+use memory::Checksums;
 use storage::snapshot::SnapshotStore;
 use storage::{Durability, Snapshot, SnapshotError, Staged, write_file};
 use tokio::sync::Notify;
@@ -28,7 +28,7 @@ use crate::error::NodeError;
 use crate::record::unix_ms;
 
 pub(crate) use about::about;
-pub use about::{About, Purpose, SnapshotInfo, SnapshotPlace};
+pub use about::{SnapshotInfo, SnapshotKind, SnapshotMetadata, SnapshotPlace};
 pub(crate) use archived::remove_landed_disk;
 
 pub(crate) const MEMORY: &str = "memory";
@@ -57,8 +57,8 @@ pub(crate) struct TemplateUse {
 /// At least one of the two is there.
 #[derive(Debug)]
 struct Entry {
-    local: Option<Arc<Snapshot<About>>>,
-    archived: Option<Arc<Snapshot<About>>>,
+    local: Option<Arc<Snapshot<SnapshotMetadata>>>,
+    archived: Option<Arc<Snapshot<SnapshotMetadata>>>,
     users: usize,
     /// Deleted or only for children: goes when nobody uses it.
     condemned: bool,
@@ -70,7 +70,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn local(snapshot: Arc<Snapshot<About>>) -> Self {
+    fn local(snapshot: Arc<Snapshot<SnapshotMetadata>>) -> Self {
         let used_unix_ms = snapshot.manifest.about.created_unix_ms;
         Self {
             local: Some(snapshot),
@@ -88,7 +88,7 @@ impl Entry {
         local.or_else(|| self.archived.clone().map(Held::Archived))
     }
 
-    fn about(&self) -> Option<&About> {
+    fn about(&self) -> Option<&SnapshotMetadata> {
         self.local.as_ref().or(self.archived.as_ref()).map(|snapshot| &snapshot.manifest.about)
     }
 
@@ -105,13 +105,13 @@ impl Entry {
 #[derive(Debug, Clone)]
 enum Held {
     /// Its files are here.
-    Local(Arc<Snapshot<About>>),
+    Local(Arc<Snapshot<SnapshotMetadata>>),
     /// What leads to them is.
-    Archived(Arc<Snapshot<About>>),
+    Archived(Arc<Snapshot<SnapshotMetadata>>),
 }
 
 impl Held {
-    fn snapshot(&self) -> &Snapshot<About> {
+    fn snapshot(&self) -> &Snapshot<SnapshotMetadata> {
         let (Self::Local(snapshot) | Self::Archived(snapshot)) = self;
         snapshot
     }
@@ -143,7 +143,7 @@ impl Pin {
         &self.id
     }
 
-    pub(crate) fn about(&self) -> &About {
+    pub(crate) fn about(&self) -> &SnapshotMetadata {
         &self.held.snapshot().manifest.about
     }
 
@@ -158,8 +158,8 @@ impl Pin {
     }
 
     /// The sums of one of its files, if it has them.
-    pub(crate) fn sums(&self, name: &str) -> Option<Sums> {
-        self.read(name).ok().and_then(|bytes| Sums::decode(&bytes).ok())
+    pub(crate) fn sums(&self, name: &str) -> Option<Checksums> {
+        self.read(name).ok().and_then(|bytes| Checksums::decode(&bytes).ok())
     }
 
     /// Whether its memory and disk are in the archive and not here.
@@ -186,7 +186,7 @@ impl Snapshots {
         let store = SnapshotStore::open(&directory)?;
         let mut entries: HashMap<_, Entry> = HashMap::new();
         for (id, snapshot) in read_all(&store)? {
-            let condemned = snapshot.manifest.about.purpose == Purpose::Fork
+            let condemned = snapshot.manifest.about.purpose == SnapshotKind::Fork
                 || directory.join(id.as_str()).join(DELETED).exists();
             entries.insert(id, Entry { condemned, ..Entry::local(snapshot) });
         }
@@ -225,10 +225,10 @@ impl Snapshots {
         self: &Arc<Self>,
         staged: Staged,
         id: &SnapshotId,
-        about: About,
+        about: SnapshotMetadata,
         durability: Durability,
     ) -> Result<Pin, NodeError> {
-        let condemned = about.purpose == Purpose::Fork;
+        let condemned = about.purpose == SnapshotKind::Fork;
         let snapshot = Arc::new(staged.commit(id.as_str(), about, durability)?);
         {
             let mut entries = self.lock();
@@ -349,8 +349,8 @@ impl Snapshots {
         key: &str,
         here: &EngineFingerprint,
     ) -> Option<Pin> {
-        let wanted = |about: &About| {
-            matches!(&about.purpose, Purpose::Template { key: found } if found == key)
+        let wanted = |about: &SnapshotMetadata| {
+            matches!(&about.purpose, SnapshotKind::Template { key: found } if found == key)
                 && about.fingerprint.fits(here).is_ok()
                 && about.template == *name
         };
@@ -363,8 +363,9 @@ impl Snapshots {
         &self,
         wanted: impl Fn(&TemplateName) -> bool,
     ) -> Vec<(SnapshotId, TemplateUse)> {
-        let is_wanted =
-            |about: &About| matches!(about.purpose, Purpose::Template { .. }) && wanted(&about.template);
+        let is_wanted = |about: &SnapshotMetadata| {
+            matches!(about.purpose, SnapshotKind::Template { .. }) && wanted(&about.template)
+        };
         let entries = self.lock();
         let found =
             entries.iter().filter(|(_, entry)| !entry.condemned && entry.about().is_some_and(&is_wanted));
@@ -373,7 +374,7 @@ impl Snapshots {
     }
 
     /// Snapshots that are not deleted and are like this.
-    fn find(&self, wanted: impl Fn(&About) -> bool) -> Vec<SnapshotId> {
+    fn find(&self, wanted: impl Fn(&SnapshotMetadata) -> bool) -> Vec<SnapshotId> {
         let entries = self.lock();
         let found =
             entries.iter().filter(|(_, entry)| !entry.condemned && entry.about().is_some_and(&wanted));
@@ -394,14 +395,14 @@ impl Snapshots {
 }
 
 /// A snapshot found in a store.
-type Found = (SnapshotId, Arc<Snapshot<About>>);
+type Found = (SnapshotId, Arc<Snapshot<SnapshotMetadata>>);
 
 /// What a store holds, as far as it can be read.
 fn read_all(store: &SnapshotStore) -> Result<Vec<Found>, SnapshotError> {
     let mut all = Vec::new();
     for text in store.list()? {
         let Ok(id) = SnapshotId::parse(&text) else { continue };
-        match store.get::<About>(&text) {
+        match store.get::<SnapshotMetadata>(&text) {
             Ok(snapshot) => all.push((id, Arc::new(snapshot))),
             Err(error) => tracing::warn!(snapshot.id = %id, %error, "snapshot {id} cannot be used"),
         }
@@ -419,13 +420,13 @@ fn info(id: SnapshotId, held: &Held, place: SnapshotPlace) -> SnapshotInfo {
     SnapshotInfo { id, about, size_bytes, unique_bytes, place }
 }
 
-fn mark_deleted(snapshot: &Snapshot<About>) -> Result<(), NodeError> {
+fn mark_deleted(snapshot: &Snapshot<SnapshotMetadata>) -> Result<(), NodeError> {
     let marker = snapshot.path(DEVICES)?.with_file_name(DELETED);
     write_file(&marker, b"", Durability::Synced).map_err(NodeError::host("delete the snapshot"))
 }
 
 /// Bytes on disk of a snapshot, those included that other files share.
-fn size_bytes(snapshot: &Snapshot<About>) -> u64 {
+fn size_bytes(snapshot: &Snapshot<SnapshotMetadata>) -> u64 {
     let size = |name: &str| {
         let file = snapshot.path(name).ok().and_then(|path| std::fs::metadata(path).ok());
         file.map_or(0, |file| file.blocks() * 512)
@@ -434,7 +435,7 @@ fn size_bytes(snapshot: &Snapshot<About>) -> u64 {
 }
 
 /// Bytes on disk that only this snapshot uses.
-fn unique_bytes(snapshot: &Snapshot<About>) -> u64 {
+fn unique_bytes(snapshot: &Snapshot<SnapshotMetadata>) -> u64 {
     let unique = |name: &str| {
         let file = snapshot.path(name).ok().and_then(|path| File::open(path).ok());
         file.map_or(0, |file| file_bytes(&file))

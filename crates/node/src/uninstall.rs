@@ -12,8 +12,8 @@ use network::InstanceTag;
 use serde::Serialize;
 use storage::{DataDir, LockError};
 
-use crate::berth::Names;
 use crate::instance::{self, Note, RESTORING};
+use crate::machine_resources::Names;
 use crate::paths::remove_directory;
 use crate::sweep;
 

@@ -17,10 +17,10 @@ use tokio::sync::Notify;
 use self::demand::Demand;
 use crate::archive;
 use crate::bake::{random_name, variant_base};
-use crate::config::MachinesWaiting;
+use crate::config::PrestartedVmms;
 use crate::node::Shared;
 use crate::restore::{ReadyMachine, make_ready};
-use crate::snapshots::{Pin, Purpose};
+use crate::snapshots::{Pin, SnapshotKind};
 
 /// Rest after a failure to make one ready, so that a host in trouble is not kept busy by it.
 const FAILURE_REST: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl Waiting {
     }
 
     /// A machine that waits for this snapshot, if there is one.
-    pub(crate) fn take(&self, id: &SnapshotId, bounds: MachinesWaiting) -> Option<ReadyMachine> {
+    pub(crate) fn take(&self, id: &SnapshotId, bounds: PrestartedVmms) -> Option<ReadyMachine> {
         let taken = loop {
             match self.lock().get_mut(id).and_then(|shelf| shelf.ready.pop_front()) {
                 Some(ready) if !ready.prepared.is_alive() => self.spend([ready]),
@@ -164,9 +164,9 @@ pub(crate) async fn keep_ready(shared: Arc<Shared>) {
 
 async fn remove(shared: &Shared, machines: Vec<ReadyMachine>) {
     for ready in machines {
-        let ReadyMachine { berth, prepared, pin } = ready;
+        let ReadyMachine { resources, prepared, pin } = ready;
         prepared.discard().await;
-        berth.remove(&shared.network).await;
+        resources.remove(&shared.network).await;
         drop(pin);
         shared.snapshots.collect();
     }
@@ -200,8 +200,8 @@ async fn make_one(shared: &Arc<Shared>, id: &SnapshotId) -> bool {
 /// From now on machines are kept ready for this snapshot, if that is worth it. Only templates are worth waiting for: other snapshots are
 /// restored once or a few times. Of a template in another size so many are kept as were asked for lately, which may be none.
 pub(crate) fn want(shared: &Shared, pin: &Pin) {
-    let bounds = shared.config.machines_waiting;
-    if bounds.least == 0 || !matches!(pin.about().purpose, Purpose::Template { .. }) {
+    let bounds = shared.config.prestarted_vmms;
+    if bounds.least == 0 || !matches!(pin.about().purpose, SnapshotKind::Template { .. }) {
         return;
     }
     let least = if variant_base(&pin.about().template).is_some() { 0 } else { bounds.least };

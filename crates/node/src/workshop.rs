@@ -26,14 +26,14 @@ use rustix::fs::{FallocateFlags, fallocate};
 use storage::clone_file;
 
 use crate::bake::{boot_files, random_name};
-use crate::berth::{Berth, open_disk};
 use crate::driver::cold::{create_memory, first_link};
 use crate::error::NodeError;
 use crate::identity::{IdentitySeed, Who, identity, random};
-use crate::kept_machine::KeptMachine;
+use crate::machine_resources::{MachineResources, open_disk};
 use crate::name_servers::resolver_text;
 use crate::node::{Node, Shared};
 use crate::restore::open_network;
+use crate::scoped_machine::ScopedMachine;
 use crate::snapshots::{DISK, MEMORY};
 
 pub use command::WorkshopCommand;
@@ -44,9 +44,9 @@ const WRITE_ROOM_BYTES: u64 = 256 << 20;
 /// Where the guest has the attached disks. In memory, like all of `/dev`.
 const ATTACHED: &str = "/dev/attached";
 /// How long mounting a disk and the like may take.
-const SMALL_PATIENCE: Duration = Duration::from_secs(60);
+const SMALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a link that broke waits for the machine's own end, which explains it better.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A machine to build in.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ pub struct Workshop {
     writable: Vec<PathBuf>,
     /// Text of `/etc/resolv.conf` for its commands, while it has a network.
     resolver: Option<String>,
-    machine: KeptMachine,
+    machine: ScopedMachine,
 }
 
 impl std::fmt::Debug for Workshop {
@@ -103,11 +103,11 @@ async fn open(shared: &Arc<Shared>, plan: WorkshopPlan) -> Result<Workshop, Node
         NodeError::NoSpace { what: "a build" }
     })?;
     let directory = shared.paths.waiting().join(format!("workshop-{}", random_name()?));
-    let mut berth = Berth::take(&shared.network, directory).await?;
-    match boot(shared, &plan, &mut berth).await {
-        Ok((vm, link)) => furnish(shared, &plan, vm, link, berth).await,
+    let mut resources = MachineResources::take(&shared.network, directory).await?;
+    match boot(shared, &plan, &mut resources).await {
+        Ok((vm, link)) => furnish(shared, &plan, vm, link, resources).await,
         Err(error) => {
-            berth.remove(&shared.network).await;
+            resources.remove(&shared.network).await;
             Err(error)
         }
     }
@@ -117,42 +117,48 @@ async fn open(shared: &Arc<Shared>, plan: WorkshopPlan) -> Result<Workshop, Node
 async fn boot(
     shared: &Arc<Shared>,
     plan: &WorkshopPlan,
-    berth: &mut Berth,
+    resources: &mut MachineResources,
 ) -> Result<(Arc<dyn Vm>, Link), NodeError> {
     let host = NodeError::host;
     let files = boot_files(shared, &image::Silent).await?;
-    let disk = berth.directory.join(DISK);
+    let disk = resources.directory.join(DISK);
     tokio::task::block_in_place(|| clone_file(&plan.disk, &disk))?;
-    let memory = create_memory(&berth.directory.join(MEMORY), plan.shape.memory_bytes())?;
+    let memory = create_memory(&resources.directory.join(MEMORY), plan.shape.memory_bytes())?;
     reserve(&memory, plan.shape.memory_bytes())?;
     let attach = |path: &PathBuf| {
         let file = File::open(path).map_err(host("open a disk to attach"))?;
         Ok(VolumeDrive { file, mode: DriveMode::ReadOnly })
     };
     let mut volumes = plan.attached.iter().map(attach).collect::<Result<Vec<_>, NodeError>>()?;
-    for (from, to) in plan.writable.iter().zip(writable_disks(plan, berth)) {
+    for (from, to) in plan.writable.iter().zip(writable_disks(plan, resources)) {
         tokio::task::block_in_place(|| clone_file(from, &to))?;
         volumes.push(VolumeDrive { file: open_disk(&to)?, mode: DriveMode::ReadWrite });
     }
     let boot = BootPlan {
-        place: shared.names.place(&berth.directory, berth.slot),
+        place: shared.names.place(&resources.directory, resources.slot),
         shape: plan.shape,
         kernel: files.kernel.clone(),
         initramfs: files.initramfs.clone(),
         memory,
         disk: open_disk(&disk)?,
         volumes,
-        tap: berth.tap.take(),
+        tap: resources.tap.take(),
     };
     let id = SandboxId::from_random(random().map_err(host("make an id"))?);
     let seed = IdentitySeed::new().map_err(host("make an identity"))?;
     let vm = shared.engine.boot(boot).await?;
     let connected = async {
-        let identity =
-            identity(seed.host_name(&id), &seed, Who::Anew, berth.addresses, NetworkPast::None, Vec::new())
-                .map_err(host("make an identity"))?;
+        let identity = identity(
+            seed.host_name(&id),
+            &seed,
+            Who::Anew,
+            resources.addresses,
+            NetworkPast::None,
+            Vec::new(),
+        )
+        .map_err(host("make an identity"))?;
         let link = first_link(&*vm, shared.config.boot_patience, Some(identity)).await?;
-        open_network(shared, berth.slot, plan.network).await?;
+        open_network(shared, resources.slot, plan.network).await?;
         Ok(link)
     };
     match connected.await {
@@ -177,10 +183,10 @@ async fn furnish(
     plan: &WorkshopPlan,
     vm: Arc<dyn Vm>,
     link: Link,
-    berth: Berth,
+    resources: MachineResources,
 ) -> Result<Workshop, NodeError> {
-    let (disk, writable) = (berth.directory.join(DISK), writable_disks(plan, &berth));
-    let machine = KeptMachine::new(shared, vm, berth);
+    let (disk, writable) = (resources.directory.join(DISK), writable_disks(plan, &resources));
+    let machine = ScopedMachine::new(shared, vm, resources);
     let resolver = resolver_text(&shared.config.name_servers.told_to(plan.network));
     let workshop = Workshop { link, disk, attached: plan.attached.len(), writable, resolver, machine };
     match workshop.mount_attached().await {
@@ -193,8 +199,8 @@ async fn furnish(
 }
 
 /// Where the clones of disks to write are.
-fn writable_disks(plan: &WorkshopPlan, berth: &Berth) -> Vec<PathBuf> {
-    (0..plan.writable.len()).map(|index| berth.directory.join(format!("writable-{index}.ext4"))).collect()
+fn writable_disks(plan: &WorkshopPlan, resources: &MachineResources) -> Vec<PathBuf> {
+    (0..plan.writable.len()).map(|index| resources.directory.join(format!("writable-{index}.ext4"))).collect()
 }
 
 impl Workshop {
@@ -260,7 +266,7 @@ impl Workshop {
             writable: index >= self.attached,
         });
         let request = ToolRequest::Mount(mounts.collect());
-        self.tool("mount the attached disks", &request, SMALL_PATIENCE).await.map(drop)
+        self.tool("mount the attached disks", &request, SMALL_TIMEOUT).await.map(drop)
     }
 
     /// Waits for the guest's answer, or for the end of its machine.
@@ -278,7 +284,7 @@ impl Workshop {
         match outcome {
             Err(CallError::Link(error)) => {
                 let mut ended = self.machine.ended();
-                match tokio::time::timeout(END_PATIENCE, ended.wait_for(Option::is_some)).await {
+                match tokio::time::timeout(END_TIMEOUT, ended.wait_for(Option::is_some)).await {
                     Ok(reason) => Err(self.is_over(reason.ok().as_deref())),
                     Err(_) => Err(NodeError::link(what)(error)),
                 }

@@ -87,15 +87,15 @@ pub(crate) struct Options {
     #[arg(long, global = true, env = "PANDASTACK_ARCHIVE_CACHE_GIB")]
     archive_cache_gib: Option<u64>,
     /// Machine processes without a guest to keep ready for each template in use, at least; 0 for none at all [default: 2].
-    #[arg(long, global = true, env = "PANDASTACK_MACHINES_WAITING")]
-    machines_waiting: Option<usize>,
+    #[arg(long, global = true, env = "PANDASTACK_PRESTARTED_VMMS")]
+    prestarted_vmms: Option<usize>,
     /// The same for all templates together, at most, when many sandboxes are created at once [default: what fits into a thirty-second part of
     /// memory, up to 64].
-    #[arg(long, global = true, env = "PANDASTACK_MACHINES_WAITING_MAX")]
-    machines_waiting_max: Option<usize>,
+    #[arg(long, global = true, env = "PANDASTACK_PRESTARTED_VMMS_MAX")]
+    prestarted_vmms_max: Option<usize>,
     /// Networks to keep ready [default: 4].
-    #[arg(long, global = true, env = "PANDASTACK_NETWORKS_PREPARED")]
-    networks_prepared: Option<u32>,
+    #[arg(long, global = true, env = "PANDASTACK_PRESTARTED_NETWORKS")]
+    prestarted_networks: Option<u32>,
 }
 
 /// Which engine runs machines.
@@ -158,9 +158,9 @@ struct File {
     archive: Option<String>,
     archive_local_gib: Option<u64>,
     archive_cache_gib: Option<u64>,
-    machines_waiting: Option<usize>,
-    machines_waiting_max: Option<usize>,
-    networks_prepared: Option<u32>,
+    prestarted_vmms: Option<usize>,
+    prestarted_vmms_max: Option<usize>,
+    prestarted_networks: Option<u32>,
     serve: ServeSettings,
 }
 
@@ -389,14 +389,14 @@ impl Options {
                 cache_bytes_max: bytes(cache)?,
             });
         }
-        if let Some(waiting) = self.machines_waiting.or(file.machines_waiting) {
-            node.machines_waiting.least = waiting;
+        if let Some(waiting) = self.prestarted_vmms.or(file.prestarted_vmms) {
+            node.prestarted_vmms.least = waiting;
         }
-        if let Some(most) = self.machines_waiting_max.or(file.machines_waiting_max) {
-            node.machines_waiting.most = most;
+        if let Some(most) = self.prestarted_vmms_max.or(file.prestarted_vmms_max) {
+            node.prestarted_vmms.most = most;
         }
-        if let Some(prepared) = self.networks_prepared.or(file.networks_prepared) {
-            node.networks_prepared = prepared;
+        if let Some(prepared) = self.prestarted_networks.or(file.prestarted_networks) {
+            node.prestarted_networks = prepared;
         }
         let disk_bytes = bytes_per_second(self.disk_mib_per_second.or(file.disk_mib_per_second))?;
         let disk_operations = self.disk_ops_per_second.or(file.disk_ops_per_second).and_then(NonZeroU64::new);

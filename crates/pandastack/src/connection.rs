@@ -23,8 +23,8 @@ const TOKEN_VARIABLE: &str = "PANDASTACK_TOKEN";
 /// The context to use instead of the current one.
 const CONTEXT_VARIABLE: &str = "PANDASTACK_CONTEXT";
 /// Seconds for which a creation that finds no room is asked for again.
-const PATIENCE_VARIABLE: &str = "PANDASTACK_MAX_CREATE_RETRY_SECONDS";
-const PATIENCE_DEFAULT: Duration = Duration::from_secs(60);
+const TIMEOUT_VARIABLE: &str = "PANDASTACK_MAX_CREATE_RETRY_SECONDS";
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// The server that all clients speak to unless they are told otherwise.
 pub(crate) const API_DEFAULT: &str = "https://api.pandastack.ai";
 
@@ -87,12 +87,12 @@ pub(crate) struct NoKey {
 
 /// A client of a server.
 pub(crate) fn api(server: &str, key: Option<String>) -> anyhow::Result<Api> {
-    let patience = match variable(PATIENCE_VARIABLE) {
-        None => PATIENCE_DEFAULT,
+    let patience = match variable(TIMEOUT_VARIABLE) {
+        None => TIMEOUT_DEFAULT,
         Some(text) => {
             let seconds =
                 text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            seconds.with_context(|| format!("{PATIENCE_VARIABLE}=`{text}` is not a number of seconds"))?
+            seconds.with_context(|| format!("{TIMEOUT_VARIABLE}=`{text}` is not a number of seconds"))?
         }
     };
     let teller = Teller::default();

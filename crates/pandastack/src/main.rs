@@ -79,7 +79,7 @@ enum Command {
     /// See what was changed, and with which key.
     #[command(subcommand)]
     Audit(command::audit::Command),
-    /// Log in to servers, and see who one is.
+    /// Log in, and show the current account.
     #[command(subcommand)]
     Auth(command::auth::Command),
     /// Show who one is: which server and key are used, and what new sandboxes reach. The same as `auth status`.

@@ -10,7 +10,7 @@ const HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_
 /// How traces are written; there is one way.
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 const PROTOCOL: &str = "http/protobuf";
-/// Turns everything off.
+/// KeyedMutex everything off.
 const DISABLED: &str = "OTEL_SDK_DISABLED";
 const SERVICE: &str = "pandastack";
 

@@ -9,12 +9,12 @@ use crate::request_id;
 
 /// A failed request.
 #[derive(Debug)]
-pub(crate) struct Failed(pub(crate) ControlError);
+pub(crate) struct ApiError(pub(crate) ControlError);
 
 /// What handlers return.
-pub(crate) type Answer<T> = Result<T, Failed>;
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-impl From<ControlError> for Failed {
+impl From<ControlError> for ApiError {
     fn from(error: ControlError) -> Self {
         Self(error)
     }
@@ -50,7 +50,7 @@ pub(crate) fn body(error: ControlError) -> ErrorBody {
     }
 }
 
-impl IntoResponse for Failed {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let Self(error) = self;
         let cause = error.cause();

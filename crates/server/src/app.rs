@@ -11,7 +11,7 @@ use utoipa::openapi::{
 };
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::answer::Failed;
+use crate::answer::ApiError;
 use crate::operations::Build;
 use crate::query::Parameters;
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     ),
     components(schemas(contract::error::ErrorBody))
 )]
-struct About;
+struct SnapshotMetadata;
 
 /// Statuses that any request with a key may be answered with.
 const FAILURES: [(&str, &str); 12] = [
@@ -81,7 +81,7 @@ fn api() -> OpenApiRouter<Control> {
 /// The document that describes the API.
 #[must_use]
 pub fn openapi() -> Document {
-    let (_, document) = OpenApiRouter::with_openapi(About::openapi())
+    let (_, document) = OpenApiRouter::with_openapi(SnapshotMetadata::openapi())
         .merge(with_key())
         .merge(operations::routes())
         .merge(preview::routes())
@@ -120,13 +120,13 @@ fn complete(mut document: Document) -> Document {
     document
 }
 
-async fn unknown_route() -> Failed {
+async fn unknown_route() -> ApiError {
     let error = ControlError::not_found("there is no such route");
-    Failed(error.hint("the routes are described at /docs and /openapi.json"))
+    ApiError(error.hint("the routes are described at /docs and /openapi.json"))
 }
 
-async fn wrong_method() -> Failed {
-    Failed(ControlError::new(Kind::Method, "this route does not take that method"))
+async fn wrong_method() -> ApiError {
+    ApiError(ControlError::new(Kind::Method, "this route does not take that method"))
 }
 
 /// The whole API.

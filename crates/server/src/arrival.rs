@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What is known of the connection that a request came by. Every request that the server takes carries one.
 #[derive(Clone)]
-pub(crate) struct Arrival {
+pub(crate) struct ClientConnection {
     /// The other end.
     pub(crate) peer: IpAddr,
     /// How long a guest may take to begin its answer.
@@ -25,7 +25,7 @@ pub(crate) struct Arrival {
     pub(crate) place: Arc<OwnedSemaphorePermit>,
 }
 
-impl Arrival {
+impl ClientConnection {
     /// That of a request.
     pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
         extensions.get::<Self>().cloned()

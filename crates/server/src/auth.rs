@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use control::Control;
 
 use crate::access_log::Tenant;
-use crate::answer::Failed;
+use crate::answer::ApiError;
 use crate::audit;
 
 /// The name of the query parameter that holds a key.
@@ -41,6 +41,6 @@ pub(crate) async fn layer(State(control): State<Control>, mut request: Request, 
             audit::note(&control, &caller, &method, &path, response.status()).await;
             response
         }
-        Err(error) => Failed(error).into_response(),
+        Err(error) => ApiError(error).into_response(),
     }
 }

@@ -9,14 +9,14 @@ use control::{ControlError, Kind};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
-use crate::answer::Failed;
+use crate::answer::ApiError;
 
 /// Largest JSON body.
 pub(crate) const JSON_BYTES_MAX: usize = 8 << 20;
 
 /// What is still read of a body that is too large, and for how long.
 const REST_BYTES_MAX: usize = 64 << 20;
-const REST_PATIENCE: Duration = Duration::from_secs(5);
+const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much of a field's name is shown back.
 const FIELD_LENGTH_MAX: usize = 64;
@@ -25,14 +25,14 @@ const FIELD_LENGTH_MAX: usize = 64;
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
-    type Rejection = Failed;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Failed> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         parse(request.into_body()).await.map(Json)
     }
 }
 
-async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Failed> {
+async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
     let bytes = read(body, JSON_BYTES_MAX).await?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|error| ControlError::invalid(format!("the body is not UTF-8: {error}")))?;
@@ -93,7 +93,7 @@ async fn pass_over_rest(mut body: Body) {
             passed += frame.data_ref().map_or(0, Bytes::len);
         }
     };
-    drop(tokio::time::timeout(REST_PATIENCE, passing).await);
+    drop(tokio::time::timeout(REST_TIMEOUT, passing).await);
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::{Answer, Failed};
+use crate::answer::{ApiError, ApiResult};
 use crate::body;
 use crate::extract::{Path, Query};
 use crate::logs::wants;
@@ -50,7 +50,7 @@ async fn build(
     Extension(caller): Extension<Caller>,
     Query(how): Query<How>,
     request: Request,
-) -> Answer<(StatusCode, Out<TemplateBuild>)> {
+) -> ApiResult<(StatusCode, Out<TemplateBuild>)> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let mut upload = control.receive_build(&caller).await?;
@@ -66,7 +66,7 @@ async fn build(
     Ok((StatusCode::ACCEPTED, Out(build)))
 }
 
-async fn receive_pairs(upload: &mut Upload, request: Request) -> Answer<()> {
+async fn receive_pairs(upload: &mut Upload, request: Request) -> ApiResult<()> {
     let bytes = body::read(request.into_body(), FORM_BYTES_MAX).await?;
     let pairs: Vec<(String, String)> = serde_urlencoded::from_bytes(&bytes)
         .map_err(|error| ControlError::invalid(format!("malformed form: {error}")))?;
@@ -76,11 +76,11 @@ async fn receive_pairs(upload: &mut Upload, request: Request) -> Answer<()> {
     Ok(())
 }
 
-fn cut_off(error: &axum::extract::multipart::MultipartError) -> Failed {
+fn cut_off(error: &axum::extract::multipart::MultipartError) -> ApiError {
     ControlError::invalid(format!("malformed form, or it was cut off: {}", error.body_text())).into()
 }
 
-async fn receive_parts(upload: &mut Upload, request: Request) -> Answer<()> {
+async fn receive_parts(upload: &mut Upload, request: Request) -> ApiResult<()> {
     let form = Multipart::from_request(request, &()).await;
     let mut form = form.map_err(|error| ControlError::invalid(error.body_text()))?;
     while let Some(part) = form.next_field().await.map_err(|error| cut_off(&error))? {
@@ -96,7 +96,7 @@ async fn receive_parts(upload: &mut Upload, request: Request) -> Answer<()> {
     Ok(())
 }
 
-async fn receive_file(upload: &mut Upload, name: &str, mut part: Field<'_>) -> Answer<()> {
+async fn receive_file(upload: &mut Upload, name: &str, mut part: Field<'_>) -> ApiResult<()> {
     upload.file(name, part.content_type()).await?;
     while let Some(piece) = part.chunk().await.map_err(|error| cut_off(&error))? {
         upload.write(&piece).await?;
@@ -104,7 +104,7 @@ async fn receive_file(upload: &mut Upload, name: &str, mut part: Field<'_>) -> A
     Ok(())
 }
 
-async fn receive_text(upload: &mut Upload, name: &str, mut part: Field<'_>) -> Answer<()> {
+async fn receive_text(upload: &mut Upload, name: &str, mut part: Field<'_>) -> ApiResult<()> {
     let mut bytes = Vec::new();
     while let Some(piece) = part.chunk().await.map_err(|error| cut_off(&error))? {
         bytes.extend_from_slice(&piece);
@@ -124,7 +124,7 @@ async fn receive_text(upload: &mut Upload, name: &str, mut part: Field<'_>) -> A
 async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-) -> Answer<Out<Vec<TemplateBuild>>> {
+) -> ApiResult<Out<Vec<TemplateBuild>>> {
     Ok(Out(control.list_builds(&caller).await?))
 }
 
@@ -135,7 +135,7 @@ async fn get(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<TemplateBuild>> {
+) -> ApiResult<Out<TemplateBuild>> {
     Ok(Out(control.build(&caller, &id).await?))
 }
 
@@ -146,7 +146,7 @@ async fn cancel(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.cancel_build(&caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -167,7 +167,7 @@ async fn logs(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(which): Query<Which>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let follow = wants(which.follow.as_deref());
     let mut log = control.build_log(&caller, &id, 0).await?;
     Ok(stream_events(move |out| async move {

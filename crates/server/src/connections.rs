@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::arrival::Arrival;
+use crate::arrival::ClientConnection;
 use crate::client_stream::ClientStream;
 use crate::serve::ServerConfig;
 
@@ -71,7 +71,7 @@ pub(crate) async fn run(
         let _ = stream.set_nodelay(true);
         keep_alive(&stream);
         let stream = Arc::new(stream);
-        let arrival = Arrival {
+        let arrival = ClientConnection {
             peer: peer.ip(),
             guest_patience: config.guest_patience,
             stream: Arc::downgrade(&stream),

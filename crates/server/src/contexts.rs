@@ -13,7 +13,7 @@ use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::Path;
 use crate::socket::told;
@@ -37,7 +37,7 @@ async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<Vec<Context>>> {
+) -> ApiResult<Out<Vec<Context>>> {
     Ok(Out(control.contexts(&caller, &id).await?))
 }
 
@@ -49,7 +49,7 @@ async fn create(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<CreateContext>,
-) -> Answer<(StatusCode, Out<Context>)> {
+) -> ApiResult<(StatusCode, Out<Context>)> {
     Ok((StatusCode::CREATED, Out(control.create_context(&caller, &id, request).await?)))
 }
 
@@ -63,7 +63,7 @@ async fn run(
     Extension(caller): Extension<Caller>,
     Path((id, context)): Path<(String, String)>,
     Json(request): Json<RunCell>,
-) -> Answer<Out<CellAnswer>> {
+) -> ApiResult<Out<CellAnswer>> {
     Ok(Out(control.run_cell(&caller, &id, &context, request).await?))
 }
 
@@ -77,7 +77,7 @@ async fn run_stream(
     Extension(caller): Extension<Caller>,
     Path((id, context)): Path<(String, String)>,
     Json(request): Json<RunCell>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let mut cell = control.stream_cell(&caller, &id, &context, request).await?;
     Ok(stream_events(move |events| async move {
         while let Some(event) = cell.next().await {
@@ -102,7 +102,7 @@ async fn delete(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path((id, context)): Path<(String, String)>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.delete_context(&caller, &id, &context).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -115,7 +115,7 @@ async fn once(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<RunOnce>,
-) -> Answer<Out<RunOnceAnswer>> {
+) -> ApiResult<Out<RunOnceAnswer>> {
     Ok(Out(control.run_once(&caller, &id, request).await?))
 }
 

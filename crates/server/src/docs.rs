@@ -13,7 +13,7 @@ use control::{Control, ControlError};
 use futures::FutureExt;
 use serde_json::Value;
 
-use crate::answer::Failed;
+use crate::answer::ApiError;
 use crate::app::openapi;
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| serde_json::to_string(&openapi()).unwrap_or_default());
@@ -40,7 +40,7 @@ pub(crate) async fn no_panics(request: Request, next: Next) -> Response {
 pub(crate) async fn without_panic(answer: impl Future<Output = Response>) -> Response {
     match std::panic::AssertUnwindSafe(answer).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => Failed(ControlError::internal("a handler panicked")).into_response(),
+        Err(_) => ApiError(ControlError::internal("a handler panicked")).into_response(),
     }
 }
 

@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::{Path, Query};
 use crate::logs::wants;
 use crate::sse::stream_events;
@@ -40,7 +40,7 @@ async fn events(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(which): Query<Which>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     if !wants(which.follow.as_deref()) {
         let events = control.events(&caller, &id, which.tail).await?;
         return Ok(Out(Events { events }).into_response());

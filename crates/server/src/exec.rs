@@ -12,7 +12,7 @@ use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::Path;
 use crate::socket::told;
@@ -31,7 +31,7 @@ async fn exec(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<ExecRequest>,
-) -> Answer<Out<ExecAnswer>> {
+) -> ApiResult<Out<ExecAnswer>> {
     Ok(Out(control.exec(&caller, &id, request).await?))
 }
 
@@ -43,7 +43,7 @@ async fn exec_stream(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<ExecRequest>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let mut stream = control.exec_stream(&caller, &id, request).await?;
     Ok(stream_events(move |events| async move {
         // Needed only where the time may be up.

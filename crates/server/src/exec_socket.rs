@@ -26,7 +26,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contract::exec::ExecRequest;
 use contract::process::SignalName;
-use control::{AttendedInput, Caller, Control};
+use control::{Caller, Control, InputSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::unknown;
 use crate::extract::Path;
 use crate::socket::{
@@ -62,7 +62,7 @@ async fn exec_socket(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     upgrade: MaybeUpgrade,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let upgrade = expect_upgrade(&control, &caller, &id, upgrade).await?;
     let sandbox = control.enter(&caller, &id).await?;
     let services = control.clone();
@@ -240,7 +240,7 @@ impl Commands {
     }
 
     fn start(&mut self, said: Said) {
-        let input = if said.open_stdin { AttendedInput::Attendant } else { AttendedInput::Given };
+        let input = if said.open_stdin { InputSource::Connection } else { InputSource::Given };
         let (control, caller, sandbox) = (self.control.clone(), self.caller.clone(), self.sandbox.clone());
         let (command, reins) = harness(control, caller, sandbox, said.id.clone(), self.messages.clone());
         self.running.insert(said.id, reins);

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::{Path, Query};
 use crate::logs::wants;
 use crate::socket::told;
@@ -47,7 +47,7 @@ async fn watch(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(what): Query<What>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let watch = control.watch_files(&caller, &id, &what.path, wants(what.recursive.as_deref())).await?;
     Ok(stream_events(move |events| async move {
         // A reader that is gone needs no ending.

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::{Path, Query};
 
@@ -45,7 +45,7 @@ async fn read(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(at): Query<At>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let (sandbox, reader) = control.read_file(&caller, &id, &at.path).await?;
     let size = reader.entry().size;
     let regular = reader.entry().kind == guest_link::message::EntryKind::File;
@@ -77,7 +77,7 @@ async fn write(
     Path(id): Path<String>,
     Query(at): Query<At>,
     request: Request,
-) -> Answer<Out<FileWritten>> {
+) -> ApiResult<Out<FileWritten>> {
     let (_sandbox, writer) = control.write_file(&caller, &id, &at.path).await?;
     let bytes = receive(writer, request.into_body()).await?;
     Ok(Out(FileWritten { path: at.path, bytes }))
@@ -102,7 +102,7 @@ async fn remove(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(at): Query<At>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.remove_file(&caller, &id, &at.path).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -115,7 +115,7 @@ async fn list(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(at): Query<At>,
-) -> Answer<Out<DirectoryListing>> {
+) -> ApiResult<Out<DirectoryListing>> {
     Ok(Out(control.list_directory(&caller, &id, &at.path).await?))
 }
 
@@ -127,7 +127,7 @@ async fn stat(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(at): Query<At>,
-) -> Answer<Out<FileEntry>> {
+) -> ApiResult<Out<FileEntry>> {
     Ok(Out(control.stat(&caller, &id, &at.path).await?))
 }
 
@@ -139,7 +139,7 @@ async fn make_directory(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(change): Json<FileChange>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.make_directory(&caller, &id, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -152,7 +152,7 @@ async fn rename(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(change): Json<FileChange>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.move_file(&caller, &id, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -165,7 +165,7 @@ async fn set_mode(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(change): Json<FileChange>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.set_mode(&caller, &id, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }

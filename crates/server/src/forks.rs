@@ -8,7 +8,7 @@ use control::{Caller, Control};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::Path;
 
@@ -24,7 +24,7 @@ async fn fork(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<ForkRequest>,
-) -> Answer<(StatusCode, Out<ForkAnswer>)> {
+) -> ApiResult<(StatusCode, Out<ForkAnswer>)> {
     Ok((StatusCode::CREATED, Out(control.fork(&caller, &id, request).await?)))
 }
 
@@ -36,7 +36,7 @@ async fn fork_tree(
     caller: Extension<Caller>,
     id: Path<String>,
     request: Json<ForkRequest>,
-) -> Answer<(StatusCode, Out<ForkAnswer>)> {
+) -> ApiResult<(StatusCode, Out<ForkAnswer>)> {
     fork(state, caller, id, request).await
 }
 
@@ -48,6 +48,6 @@ async fn promote(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<PromoteRequest>,
-) -> Answer<Out<PromoteAnswer>> {
+) -> ApiResult<Out<PromoteAnswer>> {
     Ok(Out(control.promote(&caller, &id, request).await?))
 }

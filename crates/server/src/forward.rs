@@ -27,18 +27,18 @@ use hyper::client::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
-pub(crate) use self::destination::{Destination, Passage};
+pub(crate) use self::destination::{Destination, ProxyRoute};
 use self::guest_body::GuestBody;
 pub(crate) use self::request_head::{SIGNED_PREFIX, authority};
 use self::upload::Upload;
-use crate::arrival::Arrival;
+use crate::arrival::ClientConnection;
 
 /// Largest head of an answer; a guest that sends more is answered for with 502.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// Most headers of an answer.
 const HEADERS_MAX: usize = 256;
 /// How long a guest may take to begin its answer, unless the server was told otherwise.
-pub(crate) const GUEST_PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const GUEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// What answers that are under way get when the server stops.
 const CLOSING_GRACE: Duration = Duration::from_secs(10);
 
@@ -57,7 +57,7 @@ pub(crate) async fn forward(
     (sandbox, connection): (InUse, Connection),
     mut request: Request,
 ) -> Result<Response, ControlError> {
-    let arrival = Arrival::of(request.extensions());
+    let arrival = ClientConnection::of(request.extensions());
     let protocol = destination.protocol_wanted(&request);
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
@@ -97,7 +97,7 @@ pub(crate) async fn forward(
         }
     });
 
-    let patience = arrival.as_ref().map_or(GUEST_PATIENCE, |arrival| arrival.guest_patience);
+    let patience = arrival.as_ref().map_or(GUEST_TIMEOUT, |arrival| arrival.guest_patience);
     let answer = progress.watch(patience, sender.send_request(passed)).await;
     let Some(answer) = answer else {
         let message = format!("upstream: the program in the sandbox did not answer within {patience:?}");

@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::{Path, Query};
 
@@ -27,7 +27,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 
 /// Who is calling.
 #[utoipa::path(get, path = "/v1/me", operation_id = "getMe", tag = "identity", responses((status = 200, body = Me)))]
-async fn me(State(control): State<Control>, Extension(caller): Extension<Caller>) -> Answer<Out<Me>> {
+async fn me(State(control): State<Control>, Extension(caller): Extension<Caller>) -> ApiResult<Out<Me>> {
     Ok(Out(control.me(&caller).await?))
 }
 
@@ -37,7 +37,7 @@ async fn patch_me(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Json(patch): Json<PatchMe>,
-) -> Answer<Out<Me>> {
+) -> ApiResult<Out<Me>> {
     Ok(Out(control.patch_me(&caller, patch).await?))
 }
 
@@ -46,7 +46,7 @@ async fn patch_me(
 async fn tokens(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-) -> Answer<Out<Vec<Token>>> {
+) -> ApiResult<Out<Vec<Token>>> {
     Ok(Out(control.tokens(&caller).await?))
 }
 
@@ -57,7 +57,7 @@ async fn create_token(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Json(request): Json<CreateToken>,
-) -> Answer<(StatusCode, Out<CreatedToken>)> {
+) -> ApiResult<(StatusCode, Out<CreatedToken>)> {
     Ok((StatusCode::CREATED, Out(control.create_token(&caller, request).await?)))
 }
 
@@ -68,7 +68,7 @@ async fn revoke_token(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(prefix): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.revoke_token(&caller, &prefix).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -78,7 +78,7 @@ async fn revoke_token(
 async fn organisations(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-) -> Answer<Out<Vec<Organisation>>> {
+) -> ApiResult<Out<Vec<Organisation>>> {
     Ok(Out(vec![control.organisation(&caller).await?]))
 }
 
@@ -89,7 +89,7 @@ async fn organisation(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<Organisation>> {
+) -> ApiResult<Out<Organisation>> {
     let own = control.organisation(&caller).await?;
     match own.id == id {
         true => Ok(Out(own)),
@@ -113,6 +113,6 @@ async fn audit(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Query(lines): Query<Lines>,
-) -> Answer<Out<Audit>> {
+) -> ApiResult<Out<Audit>> {
     Ok(Out(control.audit_entries(&caller, lines.since.as_deref(), lines.limit).await?))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use control::{Attended, Caller, Control};
+use control::{Caller, ConnectionProcess, Control};
 use guest_link::client::{ProcessEvent, ProcessInput};
 use guest_link::message::Channel;
 use serde_json::json;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::Path;
 use crate::socket::{
     Gone, Goodbye, Lost, MaybeUpgrade, Received, Receiving, Sending, Socket, expect_upgrade, keep_alive,
@@ -41,7 +41,7 @@ async fn language_server(
     Extension(caller): Extension<Caller>,
     Path((id, language)): Path<(String, String)>,
     upgrade: MaybeUpgrade,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let found = control.find_language_server(&language);
     if found.is_err() {
         control.check_sandbox(&caller, &id).await?;
@@ -65,7 +65,7 @@ async fn language_server(
 async fn converse(
     control: &Control,
     caller: &Caller,
-    mut process: Attended,
+    mut process: ConnectionProcess,
     Socket { sending, receiving }: &mut Socket,
 ) -> Goodbye {
     let (input, heard) = (process.take_input(), Notify::new());
@@ -79,7 +79,7 @@ async fn converse(
 async fn show(
     control: &Control,
     caller: &Caller,
-    process: &mut Attended,
+    process: &mut ConnectionProcess,
     sending: &mut Sending,
     heard: &Notify,
 ) -> Goodbye {

@@ -9,7 +9,7 @@ use control::{Caller, Control};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::Path;
 
@@ -35,7 +35,7 @@ async fn pause(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.pause(&caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -47,7 +47,7 @@ async fn resume(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.resume(&caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -59,7 +59,7 @@ async fn hibernate(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<StatusAnswer>> {
+) -> ApiResult<Out<StatusAnswer>> {
     control.hibernate(&caller, &id).await?;
     Ok(now(SandboxStatus::Hibernated))
 }
@@ -71,7 +71,7 @@ async fn stop(
     state: State<Control>,
     caller: Extension<Caller>,
     id: Path<String>,
-) -> Answer<Out<StatusAnswer>> {
+) -> ApiResult<Out<StatusAnswer>> {
     hibernate(state, caller, id).await
 }
 
@@ -82,7 +82,7 @@ async fn wake(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<StatusAnswer>> {
+) -> ApiResult<Out<StatusAnswer>> {
     control.wake(&caller, &id).await?;
     Ok(now(SandboxStatus::Running))
 }
@@ -95,7 +95,7 @@ async fn start(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<StartRequest>,
-) -> Answer<Out<StatusAnswer>> {
+) -> ApiResult<Out<StatusAnswer>> {
     match request.cold.unwrap_or(false) {
         true => control.start_cold(&caller, &id).await?,
         false => control.wake(&caller, &id).await?,
@@ -110,7 +110,7 @@ async fn lifecycle(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<Lifecycle>> {
+) -> ApiResult<Out<Lifecycle>> {
     Ok(Out(control.lifecycle(&caller, &id).await?))
 }
 
@@ -122,6 +122,6 @@ async fn patch_lifecycle(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<PatchLifecycle>,
-) -> Answer<Out<Lifecycle>> {
+) -> ApiResult<Out<Lifecycle>> {
     Ok(Out(control.patch_lifecycle(&caller, &id, request).await?))
 }

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::{Path, Query};
 use crate::sse::stream_events;
 
@@ -49,7 +49,7 @@ async fn logs(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Query(which): Query<Which>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let shown = match which.stream.as_deref() {
         None | Some("" | "both" | "stdout") => true,
         Some("stderr") => false,

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body;
 use crate::extract::Path;
 use crate::mcp::message::{Call, INVALID_PARAMS, Message, SERVER_BUSY, UNKNOWN_METHOD, failed, succeeded};
@@ -57,7 +57,7 @@ async fn workspace(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let headers = request.headers().clone();
     let call = match read(request).await? {
         Message::Call(call) => call,
@@ -85,7 +85,7 @@ async fn workspace_v1(
     control: State<Control>,
     caller: Extension<Caller>,
     request: Request,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     workspace(control, caller, request).await
 }
 
@@ -98,7 +98,7 @@ async fn sandbox(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     control.check_sandbox(&caller, &id).await?;
     let headers = request.headers().clone();
     let call = match read(request).await? {

@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::{Path, Query};
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
@@ -23,7 +23,7 @@ async fn sandbox(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<SandboxMetrics>> {
+) -> ApiResult<Out<SandboxMetrics>> {
     Ok(Out(control.sandbox_metrics(&caller, &id).await?))
 }
 
@@ -42,6 +42,6 @@ async fn boot(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Query(limit): Query<Limit>,
-) -> Answer<Out<BootStats>> {
+) -> ApiResult<Out<BootStats>> {
     Ok(Out(control.boot_stats(&caller, limit.limit).await?))
 }

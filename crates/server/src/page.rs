@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use control::{ControlError, Kind};
 
-use crate::answer::Failed;
+use crate::answer::ApiError;
 
 /// How often a page is loaded again while what it waits for is not there.
 const RELOAD_SECONDS: u32 = 3;
@@ -52,10 +52,10 @@ pub(crate) fn wanted(headers: &HeaderMap) -> bool {
 /// A failure in the form that the client wants.
 pub(crate) fn failed(error: ControlError, page: bool) -> Response {
     if !page {
-        return Failed(error).into_response();
+        return ApiError(error).into_response();
     }
     let text = html(&error);
-    let mut response = Failed(error).into_response();
+    let mut response = ApiError(error).into_response();
     *response.body_mut() = Body::from(text);
     let headers = response.headers_mut();
     headers.remove(header::CONTENT_LENGTH);

@@ -8,7 +8,7 @@ use control::{Caller, Control};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::Path;
 
@@ -27,7 +27,7 @@ async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<Vec<Port>>> {
+) -> ApiResult<Out<Vec<Port>>> {
     Ok(Out(control.ports(&caller, &id).await?))
 }
 
@@ -39,7 +39,7 @@ async fn add(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<AddPort>,
-) -> Answer<(StatusCode, Out<Port>)> {
+) -> ApiResult<(StatusCode, Out<Port>)> {
     Ok((StatusCode::CREATED, Out(control.add_port(&caller, &id, request).await?)))
 }
 
@@ -50,7 +50,7 @@ async fn remove(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path((id, port)): Path<(String, u16)>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.remove_port(&caller, &id, port).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -75,7 +75,7 @@ async fn preview_token(
     Path(id): Path<String>,
     headers: HeaderMap,
     Json(request): Json<CreatePreview>,
-) -> Answer<Out<Preview>> {
+) -> ApiResult<Out<Preview>> {
     let base = base_url(&control, &headers);
     Ok(Out(control.create_preview(&caller, &id, request, &base).await?))
 }
@@ -89,6 +89,6 @@ async fn preview(
     id: Path<String>,
     headers: HeaderMap,
     request: Json<CreatePreview>,
-) -> Answer<Out<Preview>> {
+) -> ApiResult<Out<Preview>> {
     preview_token(state, caller, id, headers, request).await
 }

@@ -9,7 +9,7 @@ use control::{Control, ControlError};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::forward::{Destination, Passage, SIGNED_PREFIX, check, forward};
+use crate::forward::{Destination, ProxyRoute, SIGNED_PREFIX, check, forward};
 use crate::page;
 use crate::request_id::{self, Incoming};
 
@@ -17,10 +17,10 @@ const ROUTE: &str = "/v1/p/{token}/{*path}";
 
 #[derive(OpenApi)]
 #[openapi(paths(preview))]
-struct About;
+struct SnapshotMetadata;
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
-    OpenApiRouter::with_openapi(About::openapi())
+    OpenApiRouter::with_openapi(SnapshotMetadata::openapi())
         .route("/v1/p/{token}", any(preview))
         .route("/v1/p/{token}/", any(preview))
         .route(ROUTE, any(preview))
@@ -66,6 +66,6 @@ async fn open(control: &Control, request: Request) -> Result<Response, ControlEr
     let guest = control.connect_preview(&grant).await?;
     tracing::Span::current().record("sandbox.id", guest.0.id());
     let destination =
-        Destination { port: grant.port, passage: Passage::Signed { prefix, limited: grant.is_limited() } };
+        Destination { port: grant.port, passage: ProxyRoute::Signed { prefix, limited: grant.is_limited() } };
     forward(control, &destination, guest, request).await
 }

@@ -13,7 +13,7 @@ use axum::response::Response;
 use control::{Control, ControlError, PreviewTarget};
 
 use crate::docs;
-use crate::forward::{Destination, Passage, authority, check, forward};
+use crate::forward::{Destination, ProxyRoute, authority, check, forward};
 use crate::page;
 use crate::request_id::{self, Incoming};
 
@@ -111,7 +111,7 @@ async fn open(
     })?;
     check(&request)?;
     let guest = control.connect_public(&target).await?;
-    let destination = Destination { port: target.port, passage: Passage::Host };
+    let destination = Destination { port: target.port, passage: ProxyRoute::Host };
     forward(control, &destination, guest, request).await
 }
 

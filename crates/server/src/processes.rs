@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::exec::follow;
 use crate::extract::{Path, Query};
@@ -36,7 +36,7 @@ async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<Vec<Process>>> {
+) -> ApiResult<Out<Vec<Process>>> {
     Ok(Out(control.processes(&caller, &id).await?))
 }
 
@@ -48,7 +48,7 @@ async fn start(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<StartProcess>,
-) -> Answer<(StatusCode, Out<Process>)> {
+) -> ApiResult<(StatusCode, Out<Process>)> {
     Ok((StatusCode::CREATED, Out(control.start_process(&caller, &id, request).await?)))
 }
 
@@ -59,7 +59,7 @@ async fn get(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path((id, process)): Path<(String, u32)>,
-) -> Answer<Out<Process>> {
+) -> ApiResult<Out<Process>> {
     Ok(Out(control.process(&caller, &id, process).await?))
 }
 
@@ -82,7 +82,7 @@ async fn output(
     Extension(caller): Extension<Caller>,
     Path((id, process)): Path<(String, u32)>,
     Query(from): Query<From>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let from = Offsets { stdout: from.stdout_offset.unwrap_or(0), stderr: from.stderr_offset.unwrap_or(0) };
     let (sandbox, mut process) = control.follow_process(&caller, &id, process, from).await?;
     Ok(stream_events(move |events| async move {
@@ -109,7 +109,7 @@ async fn input(
     Extension(caller): Extension<Caller>,
     Path((id, process)): Path<(String, u32)>,
     Json(request): Json<ProcessInput>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.process_input(&caller, &id, process, request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -123,7 +123,7 @@ async fn signal(
     Extension(caller): Extension<Caller>,
     Path((id, process)): Path<(String, u32)>,
     Json(request): Json<ProcessSignal>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.process_signal(&caller, &id, process, request).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -8,19 +8,19 @@ use control::{Caller, Control, ControlError};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::Path;
-use crate::forward::{Destination, Passage, check, forward};
+use crate::forward::{Destination, ProxyRoute, check, forward};
 
 /// Segments of a path before those that are the guest's.
 const SEGMENTS: usize = 5;
 
 #[derive(OpenApi)]
 #[openapi(paths(proxy))]
-struct About;
+struct SnapshotMetadata;
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
-    OpenApiRouter::with_openapi(About::openapi())
+    OpenApiRouter::with_openapi(SnapshotMetadata::openapi())
         .route("/v1/sandboxes/{id}/proxy/{port}", any(proxy))
         .route("/v1/sandboxes/{id}/proxy/{port}/", any(proxy))
         .route("/v1/sandboxes/{id}/proxy/{port}/{*path}", any(proxy))
@@ -42,13 +42,14 @@ async fn proxy(
     Extension(caller): Extension<Caller>,
     Path(parts): Path<Vec<(String, String)>>,
     request: Request,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let part = |name: &str| parts.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
     let port: u16 =
         part("port").parse().map_err(|_| ControlError::invalid("port must be between 1 and 65535"))?;
     check(&request)?;
     let guest = control.connect(&caller, part("id"), port).await?;
-    let destination = Destination { port, passage: Passage::Keyed { prefix: prefix(request.uri().path()) } };
+    let destination =
+        Destination { port, passage: ProxyRoute::Keyed { prefix: prefix(request.uri().path()) } };
     Ok(forward(&control, &destination, guest, request).await?)
 }
 

@@ -14,7 +14,7 @@ use control::ControlError;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
 use utoipa::openapi::{OpenApi, RefOr};
 
-use crate::answer::Failed;
+use crate::answer::ApiError;
 use crate::auth::QUERY_KEY;
 
 /// As much of an unknown parameter's name as is repeated.
@@ -87,7 +87,7 @@ pub(crate) async fn layer(
     if let (Some(path), Some(query)) = (matched, request.uri().query())
         && let Err(error) = parameters.check(request.method(), path.as_str(), query)
     {
-        return Failed(error).into_response();
+        return ApiError(error).into_response();
     }
     next.run(request).await
 }

@@ -12,7 +12,7 @@ use control::{Caller, Control, ControlError};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::{Path, Query};
 use crate::request_id;
@@ -35,7 +35,7 @@ async fn create(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     Json(request): Json<CreateSandbox>,
-) -> Answer<(StatusCode, Out<Sandbox>)> {
+) -> ApiResult<(StatusCode, Out<Sandbox>)> {
     let made = control.create_sandbox(&caller, request, preferred_wait(&headers)).await?;
     tracing::Span::current().record("sandbox.id", made.id.as_str());
     Ok((StatusCode::CREATED, Out(made)))
@@ -56,7 +56,7 @@ async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let list = control.list_sandboxes(&caller, filter(&query)?).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], list))
 }
@@ -68,7 +68,7 @@ async fn delete_all(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Answer<Out<DeletedSandboxes>> {
+) -> ApiResult<Out<DeletedSandboxes>> {
     let filter = filter(&query)?;
     if filter.is_empty() && !is_all(&query)? {
         let error = ControlError::invalid("say which sandboxes to delete: give a filter, or all=true");
@@ -91,7 +91,7 @@ async fn tree(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<SandboxTree>> {
+) -> ApiResult<Out<SandboxTree>> {
     Ok(Out(control.tree(&caller, &id).await?))
 }
 
@@ -102,7 +102,7 @@ async fn get(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<Sandbox>> {
+) -> ApiResult<Out<Sandbox>> {
     Ok(Out(control.sandbox(&caller, &id).await?))
 }
 
@@ -114,7 +114,7 @@ async fn patch(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     Json(request): Json<PatchSandbox>,
-) -> Answer<Out<Sandbox>> {
+) -> ApiResult<Out<Sandbox>> {
     Ok(Out(control.patch_sandbox(&caller, &id, request).await?))
 }
 
@@ -125,7 +125,7 @@ async fn delete(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.delete_sandbox(&caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::router;
-use crate::forward::GUEST_PATIENCE;
+use crate::forward::GUEST_TIMEOUT;
 use crate::operations::Build;
 use crate::preview_host;
 
@@ -32,7 +32,7 @@ impl Default for ServerConfig {
         Self {
             preview_suffixes: vec!["localhost".to_owned()],
             head_patience: Duration::from_secs(20),
-            guest_patience: GUEST_PATIENCE,
+            guest_patience: GUEST_TIMEOUT,
             drain_patience: Duration::from_secs(20),
             build: Build::default(),
         }

@@ -18,7 +18,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::Path;
 use crate::files::receive;
@@ -55,7 +55,7 @@ async fn sign(
     Path(id): Path<String>,
     headers: HeaderMap,
     Json(request): Json<SignFile>,
-) -> Answer<Out<SignedFile>> {
+) -> ApiResult<Out<SignedFile>> {
     let base = base_url(&control, &headers);
     Ok(Out(control.sign_file(&caller, &id, request, &base).await?))
 }

@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::{Path, Query};
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
@@ -24,7 +24,7 @@ async fn create(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<(StatusCode, Out<Snapshot>)> {
+) -> ApiResult<(StatusCode, Out<Snapshot>)> {
     Ok((StatusCode::CREATED, Out(control.create_snapshot(&caller, &id).await?)))
 }
 
@@ -43,7 +43,7 @@ async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Query(of): Query<Of>,
-) -> Answer<Out<Snapshots>> {
+) -> ApiResult<Out<Snapshots>> {
     let snapshots = control.list_snapshots(&caller, of.sandbox_id.as_deref()).await?;
     Ok(Out(Snapshots { snapshots }))
 }
@@ -55,7 +55,7 @@ async fn get(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<Out<Snapshot>> {
+) -> ApiResult<Out<Snapshot>> {
     Ok(Out(control.snapshot(&caller, &id).await?))
 }
 
@@ -66,7 +66,7 @@ async fn delete(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.delete_snapshot(&caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,6 +1,6 @@
 //! WebSockets: how they are opened, kept alive, bounded and closed.
 //!
-//! A client that does not read is dropped once something could not be sent for [`SEND_PATIENCE`]; one that is silent, not even
+//! A client that does not read is dropped once something could not be sent for [`SEND_TIMEOUT`]; one that is silent, not even
 //! answering pings, after [`SILENCE_MAX`]. Nothing is queued for it meanwhile: whoever makes the data waits.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
-use crate::answer::{Answer, Failed};
+use crate::answer::{ApiError, ApiResult};
 
 /// Largest message from a client; a larger one ends the connection.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -27,9 +27,9 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long a client may be silent: two pings without an answer.
 const SILENCE_MAX: Duration = Duration::from_secs(50);
 /// How long a client may leave what is sent to it unread.
-const SEND_PATIENCE: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client gets to answer that the connection is closed.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest reason that fits a closing frame.
 const REASON_BYTES_MAX: usize = 120;
 const READ_BUFFER_BYTES: usize = 16 << 10;
@@ -38,9 +38,9 @@ const READ_BUFFER_BYTES: usize = 16 << 10;
 pub(crate) struct Upgrade(WebSocketUpgrade);
 
 impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
-    type Rejection = Failed;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match WebSocketUpgrade::from_request_parts(parts, state).await {
             Ok(upgrade) => Ok(Self(upgrade)),
             Err(Rejection::MethodNotGet(_)) => {
@@ -55,7 +55,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
 }
 
 /// A request to open a WebSocket, or why it is none.
-pub(crate) type MaybeUpgrade = Result<Upgrade, Failed>;
+pub(crate) type MaybeUpgrade = Result<Upgrade, ApiError>;
 
 /// The request to open a WebSocket into a sandbox. One that opens none is told so only where the sandbox exists, and wakes nobody.
 pub(crate) async fn expect_upgrade(
@@ -63,7 +63,7 @@ pub(crate) async fn expect_upgrade(
     caller: &Caller,
     id: &str,
     upgrade: MaybeUpgrade,
-) -> Answer<Upgrade> {
+) -> ApiResult<Upgrade> {
     if upgrade.is_err() {
         control.check_sandbox(caller, id).await?;
     }
@@ -128,7 +128,7 @@ pub(crate) enum Goodbye {
 
 impl Sending {
     async fn send(&mut self, message: Message) -> Result<(), Lost> {
-        match timeout(SEND_PATIENCE, self.sink.send(message)).await {
+        match timeout(SEND_TIMEOUT, self.sink.send(message)).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(Lost),
         }
@@ -219,13 +219,13 @@ impl Socket {
             Goodbye::Broken(reason) => (close_code::ERROR, reason),
         };
         let reason: String = reason.chars().take(REASON_BYTES_MAX).collect();
-        let farewell = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
+        let on_disconnect = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
         let closing = async {
-            if self.sending.sink.send(farewell).await.is_ok() {
+            if self.sending.sink.send(on_disconnect).await.is_ok() {
                 while let Some(Ok(_)) = self.receiving.stream.next().await {}
             }
         };
-        let _ = timeout(CLOSE_PATIENCE, closing).await;
+        let _ = timeout(CLOSE_TIMEOUT, closing).await;
     }
 }
 

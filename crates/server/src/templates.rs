@@ -8,7 +8,7 @@ use control::{Caller, Control};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::Path;
 
 pub(crate) fn routes() -> OpenApiRouter<Control> {
@@ -20,7 +20,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-) -> Answer<Out<Vec<Template>>> {
+) -> ApiResult<Out<Vec<Template>>> {
     Ok(Out(control.list_templates(&caller).await?))
 }
 
@@ -31,7 +31,7 @@ async fn get(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
-) -> Answer<Out<Template>> {
+) -> ApiResult<Out<Template>> {
     Ok(Out(control.template(&caller, &name).await?))
 }
 
@@ -42,7 +42,7 @@ async fn delete(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.delete_template(&caller, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -54,6 +54,6 @@ async fn prepare(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
-) -> Answer<(StatusCode, Out<Template>)> {
+) -> ApiResult<(StatusCode, Out<Template>)> {
     Ok((StatusCode::ACCEPTED, Out(control.prepare_template(&caller, &name).await?)))
 }

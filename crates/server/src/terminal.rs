@@ -6,7 +6,7 @@
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use control::{Attended, Caller, Control, Resizer, ShellRequest};
+use control::{Caller, ConnectionProcess, Control, Resizer, ShellRequest};
 use guest_link::client::{ProcessEvent, ProcessInput};
 use guest_link::message::TerminalSize;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::{Path, Query};
 use crate::socket::{
     Gone, Goodbye, MaybeUpgrade, Received, Receiving, Sending, Socket, expect_upgrade, keep_alive, pings,
@@ -68,7 +68,7 @@ async fn ssh(
     Path(id): Path<String>,
     Query(opening): Query<Opening>,
     upgrade: MaybeUpgrade,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     open(control, caller, id, opening, upgrade).await
 }
 
@@ -81,7 +81,7 @@ async fn pty(
     Path(id): Path<String>,
     Query(opening): Query<Opening>,
     upgrade: MaybeUpgrade,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     open(control, caller, id, opening, upgrade).await
 }
 
@@ -91,7 +91,7 @@ async fn open(
     id: String,
     opening: Opening,
     upgrade: MaybeUpgrade,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let upgrade = expect_upgrade(&control, &caller, &id, upgrade).await?;
     let sandbox = control.enter(&caller, &id).await?;
     let request =
@@ -120,7 +120,7 @@ enum Said {
 async fn converse(
     control: &Control,
     caller: &Caller,
-    mut shell: Attended,
+    mut shell: ConnectionProcess,
     Socket { sending, receiving }: &mut Socket,
 ) -> Goodbye {
     let (resizer, input) = (shell.resizer(), shell.take_input());
@@ -135,7 +135,7 @@ async fn converse(
 async fn show(
     control: &Control,
     caller: &Caller,
-    shell: &mut Attended,
+    shell: &mut ConnectionProcess,
     sending: &mut Sending,
     mut noted: mpsc::Receiver<&'static str>,
 ) -> Goodbye {

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::extract::Path;
 use crate::socket::{
     Goodbye, MaybeUpgrade, Received, Receiving, Sending, Socket, expect_upgrade, keep_alive, pings,
@@ -47,7 +47,7 @@ async fn tunnel(
     Extension(caller): Extension<Caller>,
     Path((id, port)): Path<(String, u16)>,
     upgrade: MaybeUpgrade,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let upgrade = expect_upgrade(&control, &caller, &id, upgrade).await?;
     let (sandbox, guest) = control.connect_any(&caller, &id, port).await?;
     let services = control.clone();

@@ -8,7 +8,7 @@ use control::{Caller, Control};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::Answer;
+use crate::answer::ApiResult;
 use crate::body::Json;
 use crate::extract::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn routes() -> OpenApiRouter<Control> {
 async fn list(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-) -> Answer<Out<Vec<Volume>>> {
+) -> ApiResult<Out<Vec<Volume>>> {
     Ok(Out(control.list_volumes(&caller).await?))
 }
 
@@ -32,7 +32,7 @@ async fn create(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Json(request): Json<CreateVolume>,
-) -> Answer<(StatusCode, Out<Volume>)> {
+) -> ApiResult<(StatusCode, Out<Volume>)> {
     Ok((StatusCode::CREATED, Out(control.create_volume(&caller, request).await?)))
 }
 
@@ -43,7 +43,7 @@ async fn get(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
-) -> Answer<Out<Volume>> {
+) -> ApiResult<Out<Volume>> {
     Ok(Out(control.volume(&caller, &name).await?))
 }
 
@@ -55,7 +55,7 @@ async fn patch(
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     Json(request): Json<PatchVolume>,
-) -> Answer<Out<Volume>> {
+) -> ApiResult<Out<Volume>> {
     Ok(Out(control.patch_volume(&caller, &name, request).await?))
 }
 
@@ -66,7 +66,7 @@ async fn delete(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     control.delete_volume(&caller, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// How long to wait for a lock that is taken. A process that has just ended, or a child of it that has not yet started its
 /// program, may hold it for a moment longer.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 const LOCK_FILE: &str = "lock";
 
@@ -63,7 +63,7 @@ impl DataDir {
             .mode(0o600)
             .open(path.join(LOCK_FILE))
             .map_err(failed)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,

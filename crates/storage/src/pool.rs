@@ -40,7 +40,7 @@ const RESERVE_BYTES: u64 = 32 << 20;
 const TRIM_BYTES_MIN: u64 = 64 << 10;
 
 /// How long what was given back may take to show as free.
-const TRIM_PATIENCE: Duration = Duration::from_secs(1);
+const TRIM_TIMEOUT: Duration = Duration::from_secs(1);
 
 const DIRECTORY: &str = "pool";
 const PROBE: &str = ".probe-";
@@ -282,7 +282,7 @@ impl Pool {
         }
         if free_bytes(&self.path)? >= required {
             // What was deleted just now takes a moment to become free, and the kernel answers before the disk has it back.
-            let deadline = Instant::now() + TRIM_PATIENCE;
+            let deadline = Instant::now() + TRIM_TIMEOUT;
             while self.free_bytes()? < required && Instant::now() < deadline {
                 self.trim()?;
                 std::thread::sleep(Duration::from_millis(50));

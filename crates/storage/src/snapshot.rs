@@ -127,7 +127,7 @@ pub enum SnapshotError {
     },
     /// It is whole, but the caller's part is not what the caller expects.
     #[error("snapshot {id} describes something else than expected")]
-    About {
+    SnapshotMetadata {
         /// Its id.
         id: String,
         /// Why.

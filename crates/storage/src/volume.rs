@@ -92,7 +92,7 @@ impl VolumeError {
 
 /// What is written down about a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct About {
+struct SnapshotMetadata {
     format: u32,
     writers: u64,
     created_unix_ms: u64,
@@ -159,7 +159,8 @@ impl VolumeStore {
         format::format(&disk, name).map_err(VolumeError::Format)?;
         kill_point::reached();
         file.sync_all().map_err(io)?;
-        write_about(&staged.path, &About { format: FORMAT, writers: 0, created_unix_ms }).map_err(io)?;
+        write_about(&staged.path, &SnapshotMetadata { format: FORMAT, writers: 0, created_unix_ms })
+            .map_err(io)?;
         kill_point::reached();
         match fs::rename(&staged.path, &place) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
@@ -269,14 +270,14 @@ fn is_id(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-fn write_about(place: &Path, about: &About) -> io::Result<()> {
+fn write_about(place: &Path, about: &SnapshotMetadata) -> io::Result<()> {
     write_file(&place.join(ABOUT), &serde_json::to_vec(about)?, Durability::Synced)
 }
 
-fn read_about(place: &Path) -> Option<About> {
+fn read_about(place: &Path) -> Option<SnapshotMetadata> {
     let path = place.join(ABOUT);
     fs::metadata(&path).ok().filter(|metadata| metadata.len() <= ABOUT_BYTES_MAX)?;
-    let about: About = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let about: SnapshotMetadata = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     (about.format == FORMAT).then_some(about)
 }
 

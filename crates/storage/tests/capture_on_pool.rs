@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use memory::sums::MEMORY_CHUNK_BYTES;
-use memory::{CaptureError, GuestMemory, PAGE_BYTES, Sums, What, WriteOut, capture};
+use memory::{CaptureError, Checksums, GuestMemory, PAGE_BYTES, What, WriteOut, capture};
 use storage::{Cloned, DataDir, Pool, PoolConfig, PoolSize, changed_ranges, clone_file};
 
 const PAGE: usize = PAGE_BYTES as usize;
@@ -64,7 +64,7 @@ fn noise(seed: usize) -> Vec<u8> {
 fn check(pool: &Path, name: &str, change: impl Fn(&mut [u8])) {
     let base_path = pool.join("base");
     let base = File::open(&base_path).unwrap();
-    let base_sums = Sums::compute(&base, MEMORY_CHUNK_BYTES).unwrap();
+    let base_sums = Checksums::compute(&base, MEMORY_CHUNK_BYTES).unwrap();
     for round in 0..ROUNDS {
         let mut mapped = Mapped::new(&base);
         change(mapped.bytes());
@@ -103,7 +103,7 @@ fn check(pool: &Path, name: &str, change: impl Fn(&mut [u8])) {
         sums.verify(&again, What::All).unwrap();
         eprintln!("{name} {round}: first reading of a clone {:.1?}", began.elapsed());
         assert!(std::fs::read(&target_path).unwrap() == mapped.bytes(), "the captured bytes differ");
-        assert_eq!(sums, Sums::compute(&again, MEMORY_CHUNK_BYTES).unwrap());
+        assert_eq!(sums, Checksums::compute(&again, MEMORY_CHUNK_BYTES).unwrap());
         std::fs::remove_file(pool.join("again")).unwrap();
         std::fs::remove_file(target_path).unwrap();
     }
@@ -183,7 +183,7 @@ fn what_a_clone_was_given_is_never_taken_for_a_hole() {
     for at in (0..16 << 20).step_by(64 << 10) {
         base.write_all_at(&noise(at as usize).repeat(8), at).unwrap();
     }
-    let base_sums = Sums::compute(&File::open(&base_path).unwrap(), MEMORY_CHUNK_BYTES).unwrap();
+    let base_sums = Checksums::compute(&File::open(&base_path).unwrap(), MEMORY_CHUNK_BYTES).unwrap();
     clone_file(&base_path, &clone_path).unwrap();
     let clone = File::options().read(true).write(true).open(&clone_path).unwrap();
     // The clone is not read: what is in memory is always seen.
@@ -203,7 +203,7 @@ fn what_a_clone_was_given_is_never_taken_for_a_hole() {
     let index = memory::stream::pack(&clone, &mut blob).unwrap();
     let stored = expected.chunks(PAGE).filter(|page| page.iter().any(|byte| *byte != 0)).count();
     assert_eq!((index.length(), blob.len()), (16 << 20, stored * PAGE));
-    assert_eq!(updated, Sums::compute(&clone, MEMORY_CHUNK_BYTES).unwrap());
+    assert_eq!(updated, Checksums::compute(&clone, MEMORY_CHUNK_BYTES).unwrap());
     drop((base, clone));
     pool.close().unwrap();
 }

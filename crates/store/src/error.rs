@@ -25,7 +25,7 @@ pub enum StoreError {
         /// The newest this program knows.
         known: i64,
     },
-    /// What was read makes no sense.
+    /// What was read is malformed.
     #[error("the database holds a row that cannot be understood: {what}")]
     Corrupt {
         /// Which.

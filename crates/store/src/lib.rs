@@ -16,9 +16,9 @@ use domain::{BuildId, SandboxId, SnapshotId, TenantId, VolumeId};
 
 pub use error::StoreError;
 pub use rows::{
-    AuditRow, BuildChange, BuildRow, BuildSource, BuildStatus, EventRow, NetworkMode, PreviewKey, Published,
-    Quota, ReplRow, SandboxChange, SandboxRow, Scope, SnapshotRow, Standing, TemplateRow, TenantRow,
-    TokenRow, VolumeAttachment, VolumeRow,
+    AuditRow, BuildChange, BuildRow, BuildSource, BuildStatus, EventRow, NetworkMode, PreviewKey,
+    ProvisionState, Published, Quota, ReplRow, SandboxChange, SandboxRow, Scope, SnapshotRow, TemplateRow,
+    TenantRow, TokenRow, VolumeAttachment, VolumeRow,
 };
 pub use sqlite::{SqliteStore, copy_database};
 
@@ -119,7 +119,7 @@ pub trait Store: Send + Sync + 'static {
         &self,
         id: &VolumeId,
         size_mib: u64,
-        standing: Standing,
+        standing: ProvisionState,
     ) -> Result<bool, StoreError>;
     /// Makes a volume larger, never smaller. [`StoreError::Quota`] beyond the tenant's limits, `false` when it is not there.
     async fn grow_volume(&self, id: &VolumeId, size_mib: u64, quota: &Quota) -> Result<bool, StoreError>;

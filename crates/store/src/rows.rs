@@ -95,7 +95,7 @@ pub struct TokenRow {
 /// How firmly a thing exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum ProvisionState {
     /// Being made; nobody was told of it. Removed when found after a crash.
     Creating,
     /// Somebody was told that it exists.
@@ -136,7 +136,7 @@ pub struct SandboxRow {
     /// Whose it is.
     pub tenant: TenantId,
     /// How firmly it exists.
-    pub standing: Standing,
+    pub standing: ProvisionState,
     /// The name of the template it was asked for with.
     pub template: String,
     /// The snapshot the caller named.
@@ -185,7 +185,7 @@ pub struct SandboxRow {
 #[derive(Clone, Default, PartialEq)]
 pub struct SandboxChange {
     /// New standing.
-    pub standing: Option<Standing>,
+    pub standing: Option<ProvisionState>,
     /// New name, or none.
     pub name: Option<Option<String>>,
     /// New metadata.
@@ -243,7 +243,7 @@ pub struct VolumeRow {
     /// Its name, unique for the tenant.
     pub name: String,
     /// How firmly it exists.
-    pub standing: Standing,
+    pub standing: ProvisionState,
     /// Its size.
     pub size_mib: u64,
     /// When it was made.

@@ -37,8 +37,8 @@ use rusqlite::Connection;
 use self::job::Durability::{Power, Process};
 use self::lane::Lane;
 use crate::{
-    AuditRow, BuildChange, BuildRow, EventRow, NetworkMode, PreviewKey, Published, Quota, ReplRow,
-    SandboxChange, SandboxRow, SandboxVisitor, SnapshotRow, Standing, Store, StoreError, TemplateRow,
+    AuditRow, BuildChange, BuildRow, EventRow, NetworkMode, PreviewKey, ProvisionState, Published, Quota,
+    ReplRow, SandboxChange, SandboxRow, SandboxVisitor, SnapshotRow, Store, StoreError, TemplateRow,
     TenantRow, TokenRow, VolumeRow,
 };
 
@@ -253,7 +253,7 @@ impl Store for SqliteStore {
         &self,
         id: &VolumeId,
         size_mib: u64,
-        standing: Standing,
+        standing: ProvisionState,
     ) -> Result<bool, StoreError> {
         let id = id.clone();
         self.writer.ask(Power, move |db| volumes::change_one(db, &id, size_mib, standing)).await

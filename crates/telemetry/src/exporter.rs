@@ -27,7 +27,7 @@ const BATCH_MAX: usize = 512;
 /// How long a span waits for others to go with.
 const LINGER: Duration = Duration::from_secs(1);
 /// How long the collector may take for a batch.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a batch is tried, and how long the first pause is; each pause is twice the one before.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
@@ -213,7 +213,7 @@ impl Sender {
     async fn send(&mut self, body: Bytes) -> Result<(), SendError> {
         let kept = self.connection.take();
         let (connection, status) =
-            timeout(REQUEST_PATIENCE, self.ask(kept, body)).await.map_err(|_| SendError::Silent)??;
+            timeout(REQUEST_TIMEOUT, self.ask(kept, body)).await.map_err(|_| SendError::Silent)??;
         self.connection = connection;
         if status.is_success() { Ok(()) } else { Err(SendError::Refused(status)) }
     }

@@ -11,7 +11,7 @@ pub struct Sampler {
     ratio: f64,
 }
 
-/// Why a sampler makes no sense.
+/// Why a sampler is malformed.
 #[derive(Debug, thiserror::Error)]
 pub enum SamplerError {
     /// There is none of that name.

@@ -45,7 +45,7 @@ test("a request carries the key and a body that leaves out what is absent", asyn
 
 test("answers are in camelCase, with the wire's names as hidden aliases and the caller's own keys as they are", async () => {
   await serving(
-    (_, response) => json(response, 200, sandboxBody("box", { timings: { load_ms: 1.5, was_waiting: true } })),
+    (_, response) => json(response, 200, sandboxBody("box", { timings: { load_ms: 1.5, prestarted: true } })),
     async ({ client }) => {
       const { info } = await client.sandboxes.get("box");
       assert.equal(info.memoryMb, 256);

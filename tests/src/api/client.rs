@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use crate::api::event_stream::EventStream;
 
 /// How long an answer may take. Clients give up after 30 s; emulated guests on a busy host are given more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is sent with a request.
 pub type Payload = BoxBody<Bytes, std::convert::Infallible>;
@@ -176,15 +176,14 @@ impl Client {
             request = request.header(*name, *value);
         }
         let request = request.body(body).with_context(|| format!("{what}: make the request"))?;
-        let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
+        let answer = tokio::time::timeout(TIMEOUT, sender.send_request(request)).await;
         answer.with_context(|| format!("{what}: no answer"))?.with_context(|| what)
     }
 
     /// Reads an answer to its end.
     pub async fn read(&self, response: Response<Incoming>) -> Result<Answer> {
         let (parts, body) = response.into_parts();
-        let body =
-            tokio::time::timeout(PATIENCE, body.collect()).await.context("the body does not end")??;
+        let body = tokio::time::timeout(TIMEOUT, body.collect()).await.context("the body does not end")??;
         Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body: body.to_bytes() })
     }
 
@@ -212,7 +211,7 @@ impl Client {
         stream.shutdown().await.context("end the request")?;
         let mut answer = Vec::new();
         let read = stream.read_to_end(&mut answer);
-        tokio::time::timeout(PATIENCE, read).await.context("no end")?.context("read")?;
+        tokio::time::timeout(TIMEOUT, read).await.context("no end")?.context("read")?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 }

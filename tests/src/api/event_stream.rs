@@ -9,7 +9,7 @@ use hyper::{HeaderMap, Response};
 use serde_json::Value;
 
 /// How long to wait for the next event. Twice the server's heartbeat and more.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +48,7 @@ impl EventStream {
                     return parse(&block).map(Some);
                 }
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.context("no event comes")?;
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await.context("no event comes")?;
             let Some(frame) = frame else {
                 ensure!(self.text.is_empty(), "half an event at the end: {:?}", self.text);
                 return Ok(None);

@@ -17,9 +17,9 @@ use crate::leftovers::os::signal_process;
 use crate::{cache, program, wait};
 
 /// How long it may take until it serves, on a busy host.
-const START_PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long it may take to end when told to.
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server in a process of its own. Killed when dropped; its machines are left to whoever owns the data directory.
 pub struct ServeProcess {
@@ -46,7 +46,7 @@ impl ServeProcess {
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--pool-gib", "8"])
             .args(addresses.map(|addresses| ["--addresses", addresses]).into_iter().flatten())
-            .args(["--machines-waiting", "0", "--networks-prepared", "0", "--data-dir"])
+            .args(["--prestarted-vmms", "0", "--prestarted-networks", "0", "--data-dir"])
             .arg(data_dir)
             .args(options)
             .env("PANDASTACK_BOOTSTRAP_KEY", KEY)
@@ -56,11 +56,11 @@ impl ServeProcess {
         let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
         let errors = child.stderr.take().context("it has no standard error")?;
         let address = tokio::task::spawn_blocking(move || find_address(errors));
-        let found = tokio::time::timeout(START_PATIENCE, address).await;
+        let found = tokio::time::timeout(START_TIMEOUT, address).await;
         let mut process = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
         process.address = found.context("it does not say where it serves")???;
         let client = process.client().without_key();
-        wait::until_async("it is healthy", START_PATIENCE, async || {
+        wait::until_async("it is healthy", START_TIMEOUT, async || {
             Ok(client.get("/healthz").await.is_ok_and(|answer| answer.status == 200))
         })
         .await?;
@@ -92,7 +92,7 @@ impl ServeProcess {
     pub async fn stop(mut self) -> Result<()> {
         signal_process(ProcessIdentity::of(self.child.id())?, Signal::TERM)?;
         let mut status = None;
-        wait::until("the server stops", STOP_PATIENCE, || {
+        wait::until("the server stops", STOP_TIMEOUT, || {
             status = self.child.try_wait().ok().flatten();
             status.is_some()
         })

@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use domain::{SnapshotId, VolumeId};
 use network::AddressPool;
 use node::{
-    ArchiveConfig, AttachMode, CreateFrom, CreateRequest, MachinesWaiting, Node, NodeConfig, NodeError,
-    Purpose, VolumeAttachment,
+    ArchiveConfig, AttachMode, CreateFrom, CreateRequest, Node, NodeConfig, NodeError, PrestartedVmms,
+    SnapshotKind, VolumeAttachment,
 };
 use serde_json::{Value, json};
 use storage::PoolSize;
@@ -23,7 +23,7 @@ use storage::blobs::BlobsConfig;
 /// Sandboxes at a time; emulated guests on few cores.
 const SANDBOXES_MAX: usize = 4;
 /// How long a restored guest may take to confirm its identity.
-const GUEST_PATIENCE: Duration = Duration::from_secs(30);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -62,9 +62,9 @@ async fn work(arguments: &[String]) -> Result<()> {
     let mut config = NodeConfig::new(data_dir);
     config.pool_size = PoolSize::Bytes(8 << 30);
     config.addresses = AddressPool::new(range.parse::<Ipv4Addr>()?, 24)?;
-    config.machines_waiting = MachinesWaiting::always(1);
-    config.networks_prepared = 1;
-    config.guest_patience = tests::wait::scaled(GUEST_PATIENCE);
+    config.prestarted_vmms = PrestartedVmms::always(1);
+    config.prestarted_networks = 1;
+    config.guest_patience = tests::wait::scaled(GUEST_TIMEOUT);
     let words: Vec<&str> = work.iter().map(String::as_str).collect();
     match *words {
         ["random", seed] => {
@@ -125,7 +125,7 @@ async fn create(node: &Node, template: SnapshotId, with_volume: bool) -> Result<
 async fn step(node: &Node, dice: &mut Dice) -> Result<()> {
     let sandboxes = node.sandboxes();
     let template =
-        node.snapshots().into_iter().find(|info| matches!(info.about.purpose, Purpose::Template { .. }));
+        node.snapshots().into_iter().find(|info| matches!(info.about.purpose, SnapshotKind::Template { .. }));
     let template = template.context("the template is gone")?.id;
     if sandboxes.is_empty() || (sandboxes.len() < SANDBOXES_MAX && dice.roll(3) == 0) {
         return create(node, template, dice.roll(2) == 0).await;

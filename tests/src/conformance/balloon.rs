@@ -19,14 +19,14 @@ const BYTES: u64 = 64 << 20;
 /// How much of it has to be seen: a little is used for something else by then, or is in pieces too small to be given back.
 const MOST: u64 = BYTES / 4 * 3;
 /// A guest tells what it freed two seconds later, a batch at a time.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const KEEP: &str = "head -c 4000000 /dev/urandom > /run/kept; sha256sum < /run/kept > /run/kept.sum";
 const CHECK: &str = "sha256sum < /run/kept | cmp - /run/kept.sum && cat /run/word /word";
 
 /// What a guest frees is the host's again, and not in what is saved; all the rest is, and what was freed can be used again.
 pub async fn a_balloon_gives_back_what_is_freed(fixture: &Fixture) -> Result<()> {
-    if !fixture.engine.gives_memory_back() {
+    if !fixture.engine.reclaims_free_pages() {
         eprintln!("SKIPPED: the engine of this host gives no memory back");
         return Ok(());
     }
@@ -88,7 +88,7 @@ impl Machine {
         shell(link, "rm /run/filled").await?;
         let freed = Instant::now();
         let held_less = async || Ok(self.held_bytes()? + MOST <= filled);
-        wait::until_async("what was freed is given back", PATIENCE, held_less).await?;
+        wait::until_async("what was freed is given back", TIMEOUT, held_less).await?;
         Ok(freed.elapsed())
     }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use guest_link::client::Opening;
 use machine::{Counters, Vm};
 
-use super::{ANSWER_PATIENCE, Fixture, Machine, Origin};
+use super::{ANSWER_TIMEOUT, Fixture, Machine, Origin};
 use crate::{guest, wait};
 
 const MIB_WRITTEN: u64 = 4;
@@ -31,7 +31,7 @@ pub async fn a_machine_counts_what_its_disks_carry(fixture: &Fixture) -> Result<
     ensure!(paused.disk_written_bytes >= read.disk_written_bytes, "{read:?}, paused {paused:?}");
     machine.vm.kill().await;
     // Whatever is known of one that has ended, it is told without delay.
-    let ended = tokio::time::timeout(wait::scaled(ANSWER_PATIENCE), machine.vm.counters()).await;
+    let ended = tokio::time::timeout(wait::scaled(ANSWER_TIMEOUT), machine.vm.counters()).await;
     drop(ended.context("asking one that has ended takes for ever")?);
 
     let child = fixture.restore(&state).await?;
@@ -47,7 +47,7 @@ pub async fn a_machine_counts_what_its_disks_carry(fixture: &Fixture) -> Result<
     let found = Machine::new(vm, place, memory, disk);
     let before = counters(&*found.vm).await?;
     ensure!(before.disk_written_bytes < BYTES, "one that was found tells again what was told: {before:?}");
-    let link = found.open_link(Opening::Reattach, wait::scaled(ANSWER_PATIENCE)).await?;
+    let link = found.open_link(Opening::Reattach, wait::scaled(ANSWER_TIMEOUT)).await?;
     guest::shell(&link, &write).await?;
     let after = counters(&*found.vm).await?;
     ensure!(after.minus(before).disk_written_bytes >= BYTES, "{before:?}, then {after:?}");

@@ -7,7 +7,7 @@ use guest_link::client::Opening;
 use machine::{ControlError, HugePagesError, MemoryOrigin, SaveTarget, StartError, VmRecord};
 
 use super::on_demand::Source;
-use super::{ANSWER_PATIENCE, File, Fixture, Machine, Origin};
+use super::{ANSWER_TIMEOUT, File, Fixture, Machine, Origin};
 use crate::guest::{counter, shell, start_counter};
 use crate::huge_pages::{Aside, used_by};
 use crate::{engine, wait};
@@ -90,7 +90,7 @@ pub async fn a_machine_with_huge_pages_is_saved_and_restored(fixture: &Fixture) 
     drop(found);
     let found = engine.attach(&record, &place, Some(origin()?)).await.context("attach")?;
     let child = Machine::new(found, place, memory, disk);
-    let of_child = child.open_link(Opening::Reattach, wait::scaled(ANSWER_PATIENCE)).await?;
+    let of_child = child.open_link(Opening::Reattach, wait::scaled(ANSWER_TIMEOUT)).await?;
     ensure!(shell(&of_child, CHECK).await? == "changed");
     parent.vm.kill().await;
     drop((link, parent));
@@ -104,8 +104,8 @@ pub async fn a_machine_with_huge_pages_is_saved_and_restored(fixture: &Fixture) 
     ensure!(shell(&link, CHECK).await? == "changed");
     aside.take_back()?;
     let (_, exit) = tokio::join!(
-        tokio::time::timeout(wait::scaled(ANSWER_PATIENCE), shell(&link, TOUCH)),
-        tokio::time::timeout(wait::scaled(ANSWER_PATIENCE), last.vm.exited()),
+        tokio::time::timeout(wait::scaled(ANSWER_TIMEOUT), shell(&link, TOUCH)),
+        tokio::time::timeout(wait::scaled(ANSWER_TIMEOUT), last.vm.exited()),
     );
     let reason = exit.context("the machine goes on")?.reason;
     ensure!(reason.contains("no free huge page"), "it ended with {reason:?}");

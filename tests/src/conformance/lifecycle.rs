@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use guest_link::client::Opening;
 use machine::{AttachError, VmRecord, VmState};
 
-use super::{ANSWER_PATIENCE, Fixture, Machine, Origin};
+use super::{ANSWER_TIMEOUT, Fixture, Machine, Origin};
 use crate::guest::{counter, shell};
 
 /// A kernel boots and its guest answers on the link.
@@ -15,7 +15,7 @@ pub async fn a_guest_boots_and_answers(fixture: &Fixture) -> Result<()> {
     ensure!(shell(&link, "id -u; uname -s").await? == "0\nLinux");
     // When one connection is gone the next one is served.
     drop(link);
-    let second = machine.open_link(Opening::Reattach, ANSWER_PATIENCE).await?;
+    let second = machine.open_link(Opening::Reattach, ANSWER_TIMEOUT).await?;
     ensure!(shell(&second, "echo again").await? == "again");
     machine.vm.kill().await;
     Ok(())
@@ -130,13 +130,13 @@ pub async fn a_machine_is_found_again(fixture: &Fixture) -> Result<()> {
     let found = fixture.engine.attach(&read, &place, None).await.context("attach")?;
     ensure!(found.state().await? == VmState::Running);
     let again = Machine::new(found, place.clone(), memory, disk);
-    let mut link = again.open_link(Opening::Reattach, ANSWER_PATIENCE).await?;
+    let mut link = again.open_link(Opening::Reattach, ANSWER_TIMEOUT).await?;
     // One host after the other, each before the guest can have heard that the last one went.
     for round in 0..HOSTS {
-        let answer = tokio::time::timeout(ANSWER_PATIENCE, link.ping()).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, link.ping()).await;
         answer.with_context(|| format!("host {round} is not served"))??;
         drop(link);
-        link = again.open_link(Opening::Reattach, ANSWER_PATIENCE).await?;
+        link = again.open_link(Opening::Reattach, ANSWER_TIMEOUT).await?;
     }
     ensure!(shell(&link, "cat /run/mine").await? == "mine");
     let (state, _) = again.save(&link, Origin::Restored).await.context("save a machine found again")?;

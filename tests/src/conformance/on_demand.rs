@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use guest_link::client::Opening;
-use machine::{AttachError, MemoryOrigin, OnDemand, Saved, VmRecord, VmState};
+use machine::{AttachError, LazyMemory, MemoryOrigin, Saved, VmRecord, VmState};
 use memory::pages::Trace;
 use memory::stream::{CHUNK_BYTES, Chunk, ChunkSource, FetchError, Index, PageMap, pack};
 use tokio::sync::watch;
 
-use super::{ANSWER_PATIENCE, Fixture, Machine, Origin, State};
+use super::{ANSWER_TIMEOUT, Fixture, Machine, Origin, State};
 use crate::guest::{counter, shell};
 use crate::wait;
 
@@ -50,8 +50,8 @@ impl Source {
         }))
     }
 
-    fn origin(self: &Arc<Self>) -> OnDemand {
-        OnDemand { source: Arc::clone(self) as Arc<dyn ChunkSource>, trace: Trace::default() }
+    fn origin(self: &Arc<Self>) -> LazyMemory {
+        LazyMemory { source: Arc::clone(self) as Arc<dyn ChunkSource>, trace: Trace::default() }
     }
 
     /// Completes when somebody waits.
@@ -112,7 +112,7 @@ impl Fixture {
     /// A machine of saved state, paused, whose memory comes on demand.
     pub(super) async fn restore_on_demand(&self, state: &State, source: &Arc<Source>) -> Result<Machine> {
         let (mut plan, disk) = self.plan(state, Vec::new())?;
-        plan.memory = MemoryOrigin::OnDemand(source.origin());
+        plan.memory = MemoryOrigin::LazyMemory(source.origin());
         let place = plan.place.clone();
         let prepared = self.engine.prepare(plan).await.context("prepare")?;
         let vm = prepared.load(File::open(&state.devices)?).await.context("load")?;
@@ -210,13 +210,13 @@ pub async fn a_guest_that_waits_for_memory_is_found_again(fixture: &Fixture) -> 
     let source = Source::of(state)?;
     let found = fixture
         .engine
-        .attach(&record, &place, Some(MemoryOrigin::OnDemand(source.origin())))
+        .attach(&record, &place, Some(MemoryOrigin::LazyMemory(source.origin())))
         .await
         .context("attach")?;
     ensure!(found.state().await? == VmState::Running);
     ensure!(found.record() == record, "it has another record now");
     let machine = Machine::new(found, place, memory, disk);
-    let link = machine.open_link(Opening::Reattach, wait::scaled(ANSWER_PATIENCE)).await?;
+    let link = machine.open_link(Opening::Reattach, wait::scaled(ANSWER_TIMEOUT)).await?;
     ensure!(shell(&link, CHECK).await? == "booted");
     ensure!(counter(&link).await? >= counted, "the guest began anew");
     let (saved, _) = machine.save(&link, Origin::Restored).await.context("save a machine found again")?;
@@ -236,8 +236,8 @@ pub async fn memory_that_does_not_come_ends_a_machine(fixture: &Fixture) -> Resu
     let link = machine.resume().await?;
     source.mood.send_replace(Mood::Fails);
     let (_, exit) = tokio::join!(
-        tokio::time::timeout(wait::scaled(ANSWER_PATIENCE), shell(&link, CHECK)),
-        tokio::time::timeout(wait::scaled(ANSWER_PATIENCE), machine.vm.exited()),
+        tokio::time::timeout(wait::scaled(ANSWER_TIMEOUT), shell(&link, CHECK)),
+        tokio::time::timeout(wait::scaled(ANSWER_TIMEOUT), machine.vm.exited()),
     );
     let reason = exit.context("the machine goes on")?.reason;
     ensure!(reason.contains("its memory could not be fetched"), "it ended with {reason:?}");
@@ -248,7 +248,7 @@ pub async fn memory_that_does_not_come_ends_a_machine(fixture: &Fixture) -> Resu
     let begun = async {
         let machine = fixture.restore_on_demand(state, &source).await?;
         machine.vm.resume().await?;
-        let exit = tokio::time::timeout(wait::scaled(ANSWER_PATIENCE), machine.vm.exited()).await?;
+        let exit = tokio::time::timeout(wait::scaled(ANSWER_TIMEOUT), machine.vm.exited()).await?;
         bail!(exit.reason)
     };
     let error: anyhow::Error = match begun.await {

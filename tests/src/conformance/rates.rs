@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use guest_link::client::{Link, Opening};
 use machine::Rates;
 
-use super::{ANSWER_PATIENCE, Fixture, Machine, Origin};
+use super::{ANSWER_TIMEOUT, Fixture, Machine, Origin};
 use crate::{engine, guest, wait};
 
 const MIB_PER_SECOND: u64 = 1;
@@ -45,7 +45,7 @@ pub async fn a_disk_keeps_its_rate(fixture: &Fixture) -> Result<()> {
     drop(vm);
     let vm = limited.attach(&record, &place, None).await.context("attach")?;
     let attached = Machine::new(vm, place, memory, disk);
-    let link = attached.open_link(Opening::Reattach, wait::scaled(ANSWER_PATIENCE)).await?;
+    let link = attached.open_link(Opening::Reattach, wait::scaled(ANSWER_TIMEOUT)).await?;
     let caught = write(&link).await?;
     eprintln!(
         "{MIB_WRITTEN} MiB: {took:?}, {again:?} after a save, {free:?} without a limit, {caught:?} with one again"

@@ -13,7 +13,7 @@ use crate::{census, guest, wait};
 /// How much of a processor a guest is to burn before it is looked at.
 const BURNT: Duration = Duration::from_millis(1500);
 /// How long that may take.
-const BURN_PATIENCE: Duration = Duration::from_secs(60);
+const BURN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// It is in a group of its own from the beginning, with limits where this host has them, and the group goes with it however it ends.
 pub async fn a_machine_process_is_held_to_its_share(fixture: &Fixture) -> Result<()> {
@@ -47,7 +47,7 @@ pub async fn a_machine_process_is_held_to_its_share(fixture: &Fixture) -> Result
             guest::shell(&link, "(while :; do :; done) </dev/null >/dev/null 2>&1 &").await?;
         }
         let (begun, before) = (Instant::now(), used(&group)?);
-        wait::until_async("the guest is busy", BURN_PATIENCE, async || Ok(used(&group)? - before >= BURNT))
+        wait::until_async("the guest is busy", BURN_TIMEOUT, async || Ok(used(&group)? - before >= BURNT))
             .await?;
         let (took, used) = (begun.elapsed(), used(&group)? - before);
         let share = (took + Duration::from_millis(100)) * (vcpus * 100 + 50) / 100;
@@ -83,8 +83,8 @@ pub async fn a_machine_process_steps_back(fixture: &Fixture) -> Result<()> {
     let _link = machine.resume().await?;
     let weight = || group(fixture, &machine).and_then(|group| read(&group, "cpu.weight")).ok();
     let (before, weight_before) = (nice(pid)?, weight());
-    machine.vm.step_back();
-    machine.vm.step_back();
+    machine.vm.deprioritize();
+    machine.vm.deprioritize();
     match (weight_before, weight()) {
         (Some(before), Some(after)) => {
             let (before, after): (u32, u32) = (before.parse()?, after.parse()?);
@@ -103,7 +103,7 @@ pub async fn a_machine_process_steps_back(fixture: &Fixture) -> Result<()> {
         }
     }
     machine.vm.kill().await;
-    machine.vm.step_back();
+    machine.vm.deprioritize();
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::leftovers::os::{kill_process, signal_process};
 use crate::wait;
 
 /// Longest that a command to a hung process may take to fail.
-const HUNG_PATIENCE: Duration = Duration::from_secs(15);
+const HUNG_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The end of a process is told, whoever ended it, and every further command says so.
 pub async fn an_end_is_told(fixture: &Fixture) -> Result<()> {
@@ -79,7 +79,7 @@ pub async fn damaged_devices_are_told(fixture: &Fixture) -> Result<()> {
         let error = loaded.err().with_context(|| format!("{name} devices were loaded"))?;
         let typed = matches!(error, StartError::Ended { .. } | StartError::Control(_));
         ensure!(typed, "{name}: {error:?}");
-        ensure!(started.elapsed() < HUNG_PATIENCE, "{name}: it took {:?} to tell", started.elapsed());
+        ensure!(started.elapsed() < HUNG_TIMEOUT, "{name}: it took {:?} to tell", started.elapsed());
         ensure!(fixture.processes(&place)? == 0, "{name}: the process is still there");
     }
     // The state itself is unharmed.
@@ -93,16 +93,14 @@ pub async fn a_hung_machine_is_told(fixture: &Fixture) -> Result<()> {
     let machine = fixture.restore(fixture.booted_state().await?).await?;
     signal_process(machine.vm.record().process, Signal::STOP)?;
     let started = Instant::now();
-    let resumed = tokio::time::timeout(HUNG_PATIENCE, machine.vm.resume()).await.context("no deadline")?;
+    let resumed = tokio::time::timeout(HUNG_TIMEOUT, machine.vm.resume()).await.context("no deadline")?;
     ensure!(matches!(resumed, Err(ControlError::Unresponsive { .. })), "{resumed:?}");
     ensure!(started.elapsed() > Duration::from_secs(1), "it was given no time");
     let record = machine.vm.record();
     let attached =
-        tokio::time::timeout(HUNG_PATIENCE, fixture.engine.attach(&record, &machine.place, None)).await;
+        tokio::time::timeout(HUNG_TIMEOUT, fixture.engine.attach(&record, &machine.place, None)).await;
     ensure!(attached.context("no deadline")?.is_err(), "a hung machine was taken charge of");
-    tokio::time::timeout(HUNG_PATIENCE, machine.vm.kill())
-        .await
-        .context("a hung machine cannot be killed")?;
+    tokio::time::timeout(HUNG_TIMEOUT, machine.vm.kill()).await.context("a hung machine cannot be killed")?;
     ensure!(fixture.processes(&machine.place)? == 0);
     Ok(())
 }

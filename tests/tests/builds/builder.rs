@@ -1,4 +1,4 @@
-//! Templates of one's own: from Dockerfiles, images and tarballs, in real machines and from a real registry.
+//! Custom templates: from Dockerfiles, images and tarballs, in real machines and from a real registry.
 
 mod caches;
 mod certificates;
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use self::image::inspect;
 use self::registry::Registry;
 
-const PATIENCE: Duration = Duration::from_secs(400);
+const TIMEOUT: Duration = Duration::from_secs(400);
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Wants more room than there is, without writing until there is none.
@@ -254,7 +254,7 @@ fn files_of_stages(site: &Site) -> Result<()> {
 
 #[test]
 fn a_dockerfile_with_stages_is_built_once() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("stages").await?;
         let registry = Registry::start(&site.files)?;
         let (layout, image) = tokio::task::block_in_place(|| site.small_image())?;
@@ -358,7 +358,7 @@ fn check_stages(disk: &Path) -> Result<()> {
 
 #[test]
 fn builds_that_fail_say_why_and_leave_nothing() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("failing").await?;
         site.write("file", "x")?;
 
@@ -415,7 +415,7 @@ fn builds_that_fail_say_why_and_leave_nothing() -> Result<()> {
 
 #[test]
 fn builds_are_cut_short() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("endless").await?;
         let begun = Instant::now();
         let endless = site.dockerfile("FROM minimal\nRUN echo begun; while true; do sleep 1; done\n").await;
@@ -447,7 +447,7 @@ fn builds_are_cut_short() -> Result<()> {
 
 #[test]
 fn images_and_tarballs_become_disks() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("sources").await?;
         let registry = Registry::start(&site.files)?;
         let (layout, image) = tokio::task::block_in_place(|| site.small_image())?;
@@ -494,7 +494,7 @@ fn images_and_tarballs_become_disks() -> Result<()> {
 
 #[test]
 fn nothing_is_enough_to_start_from() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("scratch").await?;
         let program = tokio::task::block_in_place(|| image::static_program(&site.files))?;
         fs::copy(program, site.context().join("hello"))?;
@@ -523,7 +523,7 @@ fn nothing_is_enough_to_start_from() -> Result<()> {
 
 #[test]
 fn layers_beyond_the_bound_go_however_a_build_ends() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let settings = BuilderSettings { layers_bytes_max: 0, ..BuilderSettings::default() };
         let site = Site::open_with("bound", settings).await?;
         let layers = site.lab.node().builds_directory().join("layers");

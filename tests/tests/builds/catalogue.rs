@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use image::Tool;
 use tests::{Api, run_alone, wait};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Imports what small systems leave out, and uses some of it.
 const LIBRARY: &str = r#"python -c "import asyncio, ctypes, http.server, json, lzma, sqlite3, ssl, unittest, venv, zoneinfo
 print(json.dumps(sqlite3.connect(':memory:').execute('select 1, 2').fetchone()))""#;
@@ -17,7 +17,7 @@ fn a_restarted_server_finds_its_templates_without_asking_for_packages() -> Resul
         let api = Api::start("remember").await?;
         let before = Tool::started();
         let api = api.restart().await?;
-        wait::until_async("a sandbox can be made", PATIENCE, async || {
+        wait::until_async("a sandbox can be made", TIMEOUT, async || {
             let id = api.create().await?;
             ensure!(api.shell(&id, "echo here").await? == "here");
             // What its description promises: all of Python's library, compiled parts too, under either name; an editor, a pager.

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 /// One at a time: each needs the whole host.
 static TURN: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
 /// For one. The first run makes an image of gigabytes.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 /// Which are tried.
 const VARIABLE: &str = "PANDASTACK_TEST_TEMPLATES";
 
@@ -60,7 +60,7 @@ fn try_out(name: &'static str, test: impl AsyncFnOnce(&Guest) -> Result<()>) -> 
     };
     runtime.block_on(async {
         let _turn = TURN.lock().await;
-        tokio::time::timeout(PATIENCE, trial).await.context("the test did not end")?
+        tokio::time::timeout(TIMEOUT, trial).await.context("the test did not end")?
     })
 }
 
@@ -210,7 +210,7 @@ fn managed_agents_work_in_sandboxes_that_sleep() -> Result<()> {
     if !is_wanted("claude-agent") {
         return Ok(());
     }
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let _turn = TURN.lock().await;
         let spec = template::find("claude-agent").context("no such template")?;
         let mut lab = Lab::prepare(LabSettings::with_templates("managed-agents", &[spec])).await?;
@@ -232,7 +232,7 @@ fn managed_agents_work_in_sandboxes_that_sleep() -> Result<()> {
             if worker.starts_with("ours") {
                 command.env("PYTHONPATH", &source).env("PYTHONDONTWRITEBYTECODE", "1");
             }
-            eprintln!("{}", published::output(&mut command, PATIENCE).await?);
+            eprintln!("{}", published::output(&mut command, TIMEOUT).await?);
         }
         lab.remove()
     })

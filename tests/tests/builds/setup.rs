@@ -18,7 +18,7 @@ use tests::{program, run, wait};
 use tokio::process::Command;
 
 /// How long one run of the program may take; the first probes the host.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a run of the program went.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Host {
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<Went> {
-        let done = tokio::time::timeout(PATIENCE, self.command(arguments)?.output()).await;
+        let done = tokio::time::timeout(TIMEOUT, self.command(arguments)?.output()).await;
         let done = done.context("it did not end")??;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(Went { code: done.status.code(), stdout: text(&done.stdout), stderr: text(&done.stderr) })
@@ -249,7 +249,7 @@ fn one_that_is_killed_leaves_what_the_next_removes() -> Result<()> {
         let mut child = host.command(&arguments)?.spawn()?;
         let temporary = host.directory().join(".firecracker.download");
         let begun = || std::fs::metadata(&temporary).is_ok_and(|found| found.len() > 0);
-        wait::until("the download has begun", PATIENCE, begun).await?;
+        wait::until("the download has begun", TIMEOUT, begun).await?;
 
         // It has the place to itself meanwhile.
         let releases = Releases::start([(archive::PATH, Answer::Whole(archive.bytes.clone()))]).await?;

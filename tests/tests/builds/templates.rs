@@ -1,4 +1,4 @@
-//! Templates of one's own: asked for as clients ask, built by real machines, used, replaced, deleted.
+//! Custom templates: asked for as clients ask, built by real machines, used, replaced, deleted.
 
 mod asking;
 mod building;
@@ -16,9 +16,9 @@ use tests::{Api, ApiSettings, run_for};
 use tokio::sync::OnceCell;
 
 /// How long one build may take: machines may be emulated and the host busy.
-const PATIENCE: Duration = Duration::from_secs(400);
+const TIMEOUT: Duration = Duration::from_secs(400);
 /// How long one test may take.
-const TEST_PATIENCE: Duration = Duration::from_secs(1500);
+const TEST_TIMEOUT: Duration = Duration::from_secs(1500);
 
 static SHARED: OnceCell<Api> = OnceCell::const_new();
 
@@ -34,7 +34,7 @@ fn settings(name: &'static str) -> ApiSettings {
 
 /// Runs a test against the server that the tests of this suite share.
 fn in_server(test: impl AsyncFnOnce(&'static Api) -> Result<()>) -> Result<()> {
-    run_for(TEST_PATIENCE, async || {
+    run_for(TEST_TIMEOUT, async || {
         let api = SHARED.get_or_try_init(|| Api::start_with(settings("templates"))).await?;
         test(api).await
     })

@@ -10,7 +10,7 @@ use tests::{cache, census, leftovers, program, run_for};
 use tokio::process::Command;
 
 /// The template is made from nothing.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// The script over a data directory; what it says.
 async fn demo(data_dir: &Path, range: u8, words: &[&str]) -> Result<String> {
@@ -20,12 +20,12 @@ async fn demo(data_dir: &Path, range: u8, words: &[&str]) -> Result<String> {
     command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(script).args(words);
     command.env("PANDASTACK_DATA_DIR", data_dir).env("PANDASTACK_LISTEN", "127.0.0.1:0");
     command.env("PANDASTACK_ADDRESSES", format!("10.210.{range}.0/24")).env("PANDASTACK_POOL_GIB", "8");
-    output(&mut command, PATIENCE).await
+    output(&mut command, TIMEOUT).await
 }
 
 #[test]
 fn the_demo_leaves_a_server_to_go_on_with() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let data_dir = leftovers::make_directory("demo")?;
         let (range, _held) = cache::address_range()?;
         let program = tokio::task::block_in_place(program::path)?;
@@ -55,7 +55,7 @@ fn the_demo_leaves_a_server_to_go_on_with() -> Result<()> {
                 "print(6 * 7)",
             ]);
             try_it.env("PANDASTACK_API", url).env("PANDASTACK_API_KEY", key.trim());
-            ensure!(output(&mut try_it, PATIENCE).await?.trim() == "42", "a sandbox for one command failed");
+            ensure!(output(&mut try_it, TIMEOUT).await?.trim() == "42", "a sandbox for one command failed");
         }
         demo(&data_dir, range, &["--stop"]).await?;
         ensure!(census::servers(&data_dir)?.is_empty(), "the server goes on");
@@ -64,7 +64,7 @@ fn the_demo_leaves_a_server_to_go_on_with() -> Result<()> {
 
         let mut uninstall = Command::new(program);
         uninstall.args(["uninstall", "--yes", "--data-dir"]).arg(&data_dir);
-        output(&mut uninstall, PATIENCE).await?;
+        output(&mut uninstall, TIMEOUT).await?;
         ensure!(!data_dir.join("demo").exists() && !data_dir.join("pool").exists(), "something is left");
         Ok(())
     })

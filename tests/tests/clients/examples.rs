@@ -16,9 +16,9 @@ mod python;
 mod typescript;
 
 /// The first run makes an image of more than a gigabyte.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long one example may take, in emulated guests.
-const EXAMPLE_PATIENCE: Duration = Duration::from_secs(300);
+const EXAMPLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Where the examples are.
 fn examples() -> Result<PathBuf> {
@@ -37,7 +37,7 @@ fn with_server(
     templates: &[TemplateSpec],
     test: impl AsyncFnOnce(&Stage) -> Result<()>,
 ) -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let mut lab = Lab::prepare(LabSettings::with_templates(name, templates)).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let scratch = lab.data_dir().join("examples");
@@ -78,7 +78,7 @@ impl Stage {
 
     /// Runs an example to its end: what it wrote. It leaves no sandbox.
     async fn run(&self, command: &mut Command) -> Result<String> {
-        let said = output(command, EXAMPLE_PATIENCE).await?;
+        let said = output(command, EXAMPLE_TIMEOUT).await?;
         eprintln!("{said}");
         let left = self.server.client().get("/v1/sandboxes").await?.expect(200)?.json()?;
         ensure!(api::list(&left, "id")?.is_empty(), "it left {left}");
@@ -102,6 +102,6 @@ fn the_scripted_model_refuses_what_services_refuse() -> Result<()> {
         let mut command = Command::new("python3");
         command.args(["-m", "unittest"]).current_dir(examples()?.join("scripted_model"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
-        output(&mut command, EXAMPLE_PATIENCE).await.map(drop)
+        output(&mut command, EXAMPLE_TIMEOUT).await.map(drop)
     })
 }

@@ -28,7 +28,7 @@ use crate::guides::follower::Follower;
 use crate::guides::language::Language;
 
 /// How long one document may take; the first run makes images of more than a gigabyte.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Blocks that are shown and not run: the document, how the block begins, why.
 const NOT_RUN: &[(&str, &str, &str)] = &[
@@ -147,7 +147,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
 
 /// Follows a document, which may use these templates and `minimal`.
 fn follow(name: &'static str, templates: &[TemplateSpec]) -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let text = std::fs::read_to_string(tree().join(name)).with_context(|| format!("read {name}"))?;
         let blocks = blocks(&text).with_context(|| name)?;
         if blocks.iter().all(|block| block.kind == Kind::NotRun) {

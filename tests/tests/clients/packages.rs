@@ -15,9 +15,9 @@ use tests::{Lab, LabSettings, run_for};
 use tokio::process::Command;
 
 /// How long a test may take: it installs, builds and makes a handful of sandboxes.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// How long one program may take.
-const PROGRAM_PATIENCE: Duration = Duration::from_secs(300);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Names of the published packages that ours leave out, by how they begin, and why.
 const LEFT_OUT: [(&str, &str); 10] = [
@@ -46,7 +46,7 @@ fn with_server(
     name: &'static str,
     test: impl AsyncFnOnce(&Folder, &ServeProcess) -> Result<()>,
 ) -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let folder = Folder::new(name)?;
         let mut lab = Lab::prepare(LabSettings::new(name)).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
@@ -66,7 +66,7 @@ async fn run_program(program: impl AsRef<OsStr>, script: &Path, server: &ServePr
     for unset in ["PANDASTACK_API_URL", "PANDASTACK_TOKEN", "PYTHONPATH", "NODE_PATH"] {
         command.env_remove(unset);
     }
-    eprint!("{}", output(&mut command, PROGRAM_PATIENCE).await?);
+    eprint!("{}", output(&mut command, PROGRAM_TIMEOUT).await?);
     Ok(())
 }
 
@@ -114,7 +114,7 @@ fn the_typescript_package_works_where_it_is_installed() -> Result<()> {
             tsc.args(["--noEmit", "--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess"]);
             tsc.args(["--target", "es2022", "--lib", "es2022,esnext.disposable,dom"]);
             tsc.args(["--module", module, "--moduleResolution", resolution, "a.cts", "b.mts"]);
-            output(tsc.current_dir(&project), PROGRAM_PATIENCE).await?;
+            output(tsc.current_dir(&project), PROGRAM_TIMEOUT).await?;
         }
         Ok(())
     })
@@ -130,7 +130,7 @@ const USE_PYTHON: &str =
 
 #[test]
 fn both_packages_install_from_a_clone_that_has_nothing_built() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let folder = Folder::new("clones")?;
         // As a link to the directory, which is what npm makes of one, and as a copy of what it packs.
         for (name, options) in [("linked", &[][..]), ("copied", &["--install-links"])] {
@@ -170,12 +170,12 @@ async fn run_here(program: impl AsRef<OsStr>, arguments: &[&str], directory: &Pa
     for unset in ["PYTHONPATH", "NODE_PATH", "NODE_ENV"] {
         command.env_remove(unset);
     }
-    output(&mut command, PROGRAM_PATIENCE).await
+    output(&mut command, PROGRAM_TIMEOUT).await
 }
 
 #[test]
 fn every_name_of_the_published_packages_is_there() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let folder = Folder::new("public-names")?;
         let wheel = packed::python(&folder).await?.wheel;
         let wheel = wheel.to_str().context("a path that is no text")?;
@@ -184,7 +184,7 @@ fn every_name_of_the_published_packages_is_there() -> Result<()> {
         let names = async |python: &Path| {
             let mut command = Command::new(python);
             command.arg("-B").arg(script("public_names.py")).env_remove("PYTHONPATH");
-            output(&mut command, PROGRAM_PATIENCE).await
+            output(&mut command, PROGRAM_TIMEOUT).await
         };
         check_names(&names(&theirs).await?, &names(&ours).await?)?;
 
@@ -194,7 +194,7 @@ fn every_name_of_the_published_packages_is_there() -> Result<()> {
         let names = async |project: &Path| {
             let mut command = Command::new("node");
             command.arg(script("public_names.mjs")).arg(project).arg(&package.compiler);
-            output(&mut command, PROGRAM_PATIENCE).await
+            output(&mut command, PROGRAM_TIMEOUT).await
         };
         check_names(&names(&theirs).await?, &names(&ours).await?)
     })

@@ -19,15 +19,15 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 /// The first run makes images of more than a gigabyte.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long all checks of one client may take.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(400);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(400);
 /// Sandboxes at once; enough for a fork of four beside its parent.
 const QUOTA: &str = "6";
 
 fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, test()).await.context("the test did not end")? })
+    runtime.block_on(async { tokio::time::timeout(TIMEOUT, test()).await.context("the test did not end")? })
 }
 
 /// A data directory in which these templates are baked.
@@ -53,7 +53,7 @@ fn published_clients_work_unmodified() -> Result<()> {
         let python = published::python("requirements.txt").await?.join("python");
         let npm = published::node().await?;
         drive(&server, &python, &npm).await?;
-        let said = output(client("node", &server).arg(npm.join("command_line.mjs")), CLIENT_PATIENCE).await?;
+        let said = output(client("node", &server).arg(npm.join("command_line.mjs")), CLIENT_TIMEOUT).await?;
         eprintln!("npm command line\n{said}");
         let follower = client(&python, &server);
         let server = interrupt(&mut lab, server, follower).await?;
@@ -77,9 +77,9 @@ fn published_clients_work_unmodified() -> Result<()> {
 /// Runs the programs of an interpreter and of an npm project that have the packages.
 async fn drive(server: &ServeProcess, python: &Path, npm: &Path) -> Result<()> {
     let script = published::scripts().join("sandboxes.py");
-    let said = output(client(python, server).arg(script), CLIENT_PATIENCE).await?;
+    let said = output(client(python, server).arg(script), CLIENT_TIMEOUT).await?;
     eprintln!("Python SDK\n{said}");
-    let said = output(client("node", server).arg(npm.join("sandboxes.mjs")), CLIENT_PATIENCE).await?;
+    let said = output(client("node", server).arg(npm.join("sandboxes.mjs")), CLIENT_TIMEOUT).await?;
     eprintln!("TypeScript SDK\n{said}");
     Ok(())
 }
@@ -88,8 +88,8 @@ async fn drive(server: &ServeProcess, python: &Path, npm: &Path) -> Result<()> {
 async fn samples(server: &ServeProcess, python: &Path, npm: &Path) -> Result<()> {
     for template in ["base", "code-interpreter"] {
         let script = published::scripts().join("samples.py");
-        output(client(python, server).arg(script).arg(template), CLIENT_PATIENCE).await?;
-        output(client("node", server).arg(npm.join("samples.mjs")).arg(template), CLIENT_PATIENCE).await?;
+        output(client(python, server).arg(script).arg(template), CLIENT_TIMEOUT).await?;
+        output(client("node", server).arg(npm.join("samples.mjs")).arg(template), CLIENT_TIMEOUT).await?;
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ async fn interrupt(lab: &mut ClosedLab, server: ServeProcess, mut python: Comman
         python.stdout(Stdio::piped()).kill_on_drop(true).spawn().context("start the client")?;
     let mut lines = BufReader::new(following.stdout.take().context("no output")?).lines();
     let mut next = async || -> Result<String> {
-        let line = tokio::time::timeout(CLIENT_PATIENCE, lines.next_line()).await;
+        let line = tokio::time::timeout(CLIENT_TIMEOUT, lines.next_line()).await;
         line.context("the client says nothing")??.context("the client ended")
     };
     let id = next().await?;
@@ -139,7 +139,7 @@ fn answers_are_as_the_document_says() -> Result<()> {
                 .args(["--exclude-name-regex", exclude])
                 .env("SANDBOX", sandbox)
                 .current_dir(lab.data_dir());
-            let said = output(&mut command, CLIENT_PATIENCE).await?;
+            let said = output(&mut command, CLIENT_TIMEOUT).await?;
             eprintln!("{said}");
             Ok(())
         };

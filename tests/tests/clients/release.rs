@@ -15,9 +15,9 @@ use tests::{program, run_for};
 use tokio::process::Command;
 
 /// How long the test may take: it builds and installs both SDKs.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// How long one program may take.
-const PROGRAM_PATIENCE: Duration = Duration::from_secs(600);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(600);
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn scripts() -> PathBuf {
@@ -25,7 +25,7 @@ fn scripts() -> PathBuf {
 }
 
 async fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String> {
-    output(Command::new(program.as_ref()).args(arguments), PROGRAM_PATIENCE).await
+    output(Command::new(program.as_ref()).args(arguments), PROGRAM_TIMEOUT).await
 }
 
 /// Runs what must fail; what it complained of.
@@ -43,7 +43,7 @@ fn text(path: &Path) -> Result<&str> {
 async fn files(directory: &Path) -> Result<String> {
     let mut find = Command::new("sh");
     find.args(["-c", "find . ! -type d | sort"]).current_dir(directory);
-    output(&mut find, PROGRAM_PATIENCE).await
+    output(&mut find, PROGRAM_TIMEOUT).await
 }
 
 /// Answers every request with one file, as a host of releases does; its address. Ends with the test's process.
@@ -72,7 +72,7 @@ fn listed(out: &Path, name: &str) -> Result<String> {
 
 #[test]
 fn a_release_is_made_installed_and_removed() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let folder = Folder::new("release")?;
         let out = folder.path().join("dist");
         let built = tokio::task::block_in_place(program::path)?;
@@ -208,7 +208,7 @@ async fn package_is_sound(folder: &Folder, out: &Path) -> Result<()> {
     }
     let mut sums = Command::new("md5sum");
     sums.args(["--check", "--quiet"]).arg(control.join("md5sums")).current_dir(&root);
-    output(&mut sums, PROGRAM_PATIENCE).await.map(drop)
+    output(&mut sums, PROGRAM_TIMEOUT).await.map(drop)
 }
 
 async fn python_package_imports(folder: &Folder, out: &Path) -> Result<()> {
@@ -216,7 +216,7 @@ async fn python_package_imports(folder: &Folder, out: &Path) -> Result<()> {
     let python = packed::python_environment(folder, "venv", &[text(&wheel)?]).await?;
     let mut import = Command::new(python);
     import.args(["-c", "import pandastack; print(pandastack.__version__, pandastack.PandaStack.__name__)"]);
-    let told = output(import.env_remove("PYTHONPATH").current_dir(folder.path()), PROGRAM_PATIENCE).await?;
+    let told = output(import.env_remove("PYTHONPATH").current_dir(folder.path()), PROGRAM_TIMEOUT).await?;
     ensure!(told.trim() == format!("{VERSION} PandaStack"), "{told}");
     let source = run("tar", &["-tzf", text(&out.join(format!("pandastack-{VERSION}.tar.gz")))?]).await?;
     ensure!(source.contains(&format!("pandastack-{VERSION}/pyproject.toml")), "{source}");
@@ -233,7 +233,7 @@ async fn npm_package_imports(folder: &Folder, out: &Path) -> Result<()> {
             "function check({ PandaStack }) { if (typeof PandaStack !== 'function') process.exit(1) }";
         let mut node = Command::new("node");
         node.args(["-e", &format!("{check} {program}")]).env_remove("NODE_PATH").current_dir(&project);
-        output(&mut node, PROGRAM_PATIENCE).await?;
+        output(&mut node, PROGRAM_TIMEOUT).await?;
     }
     Ok(())
 }

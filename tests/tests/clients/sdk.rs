@@ -13,9 +13,9 @@ use tests::{Lab, LabSettings, run_for};
 use tokio::process::Command;
 
 /// The first run makes an image of more than a gigabyte.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long all tests of one client may take.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(900);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(900);
 
 fn sdk(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk").join(name)
@@ -29,7 +29,7 @@ struct Suite {
 
 /// Runs a client's tests with a server of their own.
 fn with_server(name: &'static str, suite: impl AsyncFnOnce() -> Result<Suite>) -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let mut lab = Lab::prepare(LabSettings::with_templates(name, &[base()])).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let Suite { mut all, mut through_tls } = suite().await?;
@@ -43,7 +43,7 @@ fn with_server(name: &'static str, suite: impl AsyncFnOnce() -> Result<Suite>) -
             for unset in ["PANDASTACK_API_URL", "PANDASTACK_TOKEN"] {
                 command.env_remove(unset);
             }
-            eprintln!("{}", output(command, CLIENT_PATIENCE).await?);
+            eprintln!("{}", output(command, CLIENT_TIMEOUT).await?);
         }
         server.client().delete_everything().await?;
         server.stop().await?;
@@ -69,11 +69,11 @@ fn the_python_client_behaves() -> Result<()> {
 
 #[test]
 fn the_python_client_is_typed() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let python = published::python("requirements-sdk.txt").await?;
         let mut mypy = Command::new(python.join("python"));
         mypy.args(["-m", "mypy", "--cache-dir", "/dev/null"]).current_dir(sdk("python"));
-        output(&mut mypy, CLIENT_PATIENCE).await.map(drop)
+        output(&mut mypy, CLIENT_TIMEOUT).await.map(drop)
     })
 }
 
@@ -83,7 +83,7 @@ fn the_typescript_client_behaves() -> Result<()> {
         let source = sdk("typescript").canonicalize().context("find the client")?;
         let mut npm = Command::new("npm");
         npm.args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&source);
-        output(&mut npm, CLIENT_PATIENCE).await?;
+        output(&mut npm, CLIENT_TIMEOUT).await?;
         let mut all = Command::new("npm");
         all.arg("test").current_dir(&source);
         let mut through_tls = Command::new("node");

@@ -14,7 +14,7 @@ use tests::leftovers::os::kill_process;
 use tests::{Guest, Lab, LabSettings, engine, run, wait};
 
 /// How long a save may take to reach the moment it is waited for.
-const MOMENT_PATIENCE: Duration = Duration::from_secs(60);
+const MOMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a machine is saved for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ fn find(directory: &Path, name: &str) -> Option<Metadata> {
 
 /// Kills a machine at a moment of its save. Does nothing but look, so as not to miss it. `false` when the moment never came.
 fn kill_at(moment: Moment, directory: &Path, machine: ProcessIdentity) -> Result<bool> {
-    let deadline = Instant::now() + wait::scaled(MOMENT_PATIENCE);
+    let deadline = Instant::now() + wait::scaled(MOMENT_TIMEOUT);
     let mut memory_made = None;
     while Instant::now() < deadline {
         let reached = match moment {

@@ -19,7 +19,7 @@ use tests::{Guest, Lab, LabSettings, engine, in_lab, run, wait};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long anything small may take in an emulated guest.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -99,7 +99,7 @@ fn a_timeout_ends_the_whole_group() -> Result<()> {
         let started = Instant::now();
         let output = guest.exec(spec).await?;
         ensure!(output.exit.timed_out, "{:?}", output.exit);
-        ensure!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+        ensure!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
         ensure!(guest.shell("pgrep -x sleep; true").await?.is_empty(), "something survived its timeout");
         Ok(())
     })
@@ -112,7 +112,7 @@ fn a_background_process_neither_delays_nor_dies() -> Result<()> {
         let started = Instant::now();
         // It keeps the command's own output open.
         guest.shell("sleep 4321 & echo started").await?;
-        ensure!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+        ensure!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
         guest.shell("pgrep -x sleep").await.context("it died with its command")?;
         guest.shell("pkill -x sleep; true").await?;
         Ok(())
@@ -131,7 +131,7 @@ fn a_slow_reader_slows_only_its_own_command() -> Result<()> {
         for _ in 0..3 {
             let started = Instant::now();
             ensure!(shell(&link, "echo quick").await? == "quick");
-            ensure!(started.elapsed() < PATIENCE, "{:?} beside a flood", started.elapsed());
+            ensure!(started.elapsed() < TIMEOUT, "{:?} beside a flood", started.elapsed());
         }
         let (mut count, mut looked) = (0u64, 0);
         loop {
@@ -192,7 +192,7 @@ fn a_terminal_has_a_size_that_can_change() -> Result<()> {
         read_until(&mut terminal, &mut seen, "43 132").await?;
         // The terminal's interrupt reaches what runs in it, not the shell.
         input.write_all(b"sleep 999\n").await?;
-        wait::until_async("sleep runs", PATIENCE, async || {
+        wait::until_async("sleep runs", TIMEOUT, async || {
             Ok(!shell(&link, "pgrep -x sleep; true").await?.is_empty())
         })
         .await?;
@@ -212,7 +212,7 @@ async fn read_until(
     wanted: &str,
 ) -> Result<Option<ExitStatus>> {
     while !seen.contains(wanted) {
-        let event = tokio::time::timeout(PATIENCE, process.next()).await;
+        let event = tokio::time::timeout(TIMEOUT, process.next()).await;
         match event.with_context(|| format!("only {seen:?} came"))?? {
             ProcessEvent::Output { data, .. } => seen.push_str(&text(&data)),
             ProcessEvent::Gap { .. } => {}
@@ -268,7 +268,7 @@ fn processes_and_their_output_survive_hibernation_and_fork() -> Result<()> {
         let guest = lab.create().await?;
         let line = "echo before; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo after";
         let started = guest.link().await?.start_detached(ProcessSpec::shell(line)).await?;
-        wait::until_async("it has spoken", PATIENCE, async || {
+        wait::until_async("it has spoken", TIMEOUT, async || {
             Ok(guest.link().await?.process(started.process).await?.stdout.end == 7)
         })
         .await?;
@@ -279,7 +279,7 @@ fn processes_and_their_output_survive_hibernation_and_fork() -> Result<()> {
             let link = guest.link().await?;
             guest.shell("touch /tmp/go").await?;
             let mut process = link.attach(started.process, Offsets::BEGINNING).await?;
-            let output = tokio::time::timeout(PATIENCE, process.collect(OUTPUT_MAX)).await??;
+            let output = tokio::time::timeout(TIMEOUT, process.collect(OUTPUT_MAX)).await??;
             ensure!(text(&output.stdout) == "before\nafter\n", "{}", text(&output.stdout));
         }
         Ok(())
@@ -379,7 +379,7 @@ fn directories_are_made_changed_watched_and_removed() -> Result<()> {
         link.remove(path("/made/moved")?, RemoveScope::Single).await?;
         let mut events = Vec::new();
         while !events.iter().any(|(name, kind)| name == b"moved" && *kind == WatchKind::Removed) {
-            let changes = tokio::time::timeout(PATIENCE, watch.next()).await;
+            let changes = tokio::time::timeout(TIMEOUT, watch.next()).await;
             let changes = changes.with_context(|| format!("only {events:?} came"))??;
             events.extend(changes.into_iter().map(|change| (change.name, change.kind)));
         }
@@ -414,7 +414,7 @@ fn ports_connections_and_load_are_told() -> Result<()> {
             \x20  c.sendall(d.upper()) if hasattr(c,'sendall') else c.send(d.upper())\n\
             \x20 c.close()\n";
         link.start_detached(ProcessSpec::argv(["/usr/bin/python3", "-c", server])).await?;
-        wait::until_async("it listens", PATIENCE, async || {
+        wait::until_async("it listens", TIMEOUT, async || {
             Ok(link.listening_ports().await?.iter().any(|port| port.port == 8088))
         })
         .await?;
@@ -425,11 +425,11 @@ fn ports_connections_and_load_are_told() -> Result<()> {
             let mut connection = link.connect(None, 8088).await?;
             connection.write_all(b"hello").await?;
             let mut answer = [0; 5];
-            tokio::time::timeout(PATIENCE, connection.read_exact(&mut answer)).await??;
+            tokio::time::timeout(TIMEOUT, connection.read_exact(&mut answer)).await??;
             ensure!(&answer == b"HELLO");
             connection.shutdown().await?;
             let mut rest = Vec::new();
-            tokio::time::timeout(PATIENCE, connection.read_to_end(&mut rest)).await??;
+            tokio::time::timeout(TIMEOUT, connection.read_to_end(&mut rest)).await??;
             ensure!(rest.is_empty());
         }
         let metrics = link.metrics().await?;
@@ -493,7 +493,7 @@ fn a_clean_shutdown_keeps_the_files_and_is_reported() -> Result<()> {
         // Not synced: a clean shutdown does that.
         guest.shell("echo kept > /kept").await?;
         guest.link().await?.shutdown(1000).await?;
-        wait::until("its end is reported", PATIENCE, || guest.phase() == Phase::Died).await?;
+        wait::until("its end is reported", TIMEOUT, || guest.phase() == Phase::Died).await?;
         let reason = guest.state().record.died.clone().context("it has no reason")?;
         ensure!(!reason.is_empty());
         guest.start_cold().await?;

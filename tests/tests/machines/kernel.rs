@@ -16,7 +16,7 @@ use tests::packed::Folder;
 use tests::{Lab, LabSettings, program, run_for};
 
 /// A kernel is tried twice where KVM does not run it, and emulated on a busy host.
-const PATIENCE: Duration = Duration::from_secs(400);
+const TIMEOUT: Duration = Duration::from_secs(400);
 /// Who built Debian's kernels, as `/proc/version` tells, and somebody else with a name of that length.
 const BUILDER: &[u8] = b"debian-kernel@lists.debian.org";
 const OPERATOR: &[u8] = b"the-operator@hosts.example.org";
@@ -49,7 +49,7 @@ fn text(value: &Value) -> &str {
 
 #[test]
 fn doctor_boots_it_and_says_what_is_missing() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let folder = Folder::new("kernel-doctor")?;
         let (vmlinux, _) = debian().await?;
         let report = doctor(&folder, &vmlinux).await?;
@@ -111,7 +111,7 @@ fn packed(vmlinux: &[u8]) -> Result<Vec<u8>> {
 
 #[test]
 fn guests_boot_it() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let folder = Folder::new("kernel-guests")?;
         let (vmlinux, modules) = debian().await?;
         // Debian's kernel, but one can tell that it is another file.

@@ -20,7 +20,7 @@ use storage::blobs::{BlobAddress, BlobsConfig};
 use tests::engine::Upgraded;
 use tests::{Guest, Lab, LabSettings, engine, run, wait};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A node that keeps as little of archived snapshots as it can, and its archive, in a directory beside.
 async fn lab(name: &'static str) -> Result<(Lab, PathBuf)> {
@@ -39,7 +39,7 @@ fn place(lab: &Lab, id: &SnapshotId) -> Option<SnapshotPlace> {
 }
 
 async fn expect_place(lab: &Lab, id: &SnapshotId, expected: SnapshotPlace) -> Result<()> {
-    wait::until_async("the snapshot is where it belongs", PATIENCE, async || {
+    wait::until_async("the snapshot is where it belongs", TIMEOUT, async || {
         Ok(place(lab, id) == Some(expected))
     })
     .await
@@ -137,7 +137,7 @@ fn an_archived_snapshot_is_used_like_any_other() -> Result<()> {
             lab.node().delete_snapshot(&id)?;
         }
         let emptied = || Ok(objects(&archive)?.is_empty());
-        wait::until_async("deleted snapshots leave the archive", PATIENCE, async || emptied()).await?;
+        wait::until_async("deleted snapshots leave the archive", TIMEOUT, async || emptied()).await?;
         lab.expect_census(&before).await?;
         lab.remove().await
     })
@@ -219,7 +219,7 @@ async fn expect_failure(lab: &Lab, id: &SnapshotId, words: &[&str]) -> Result<()
         Ok(guest) => {
             let outcome = guest.shell("sha256sum /run/much").await;
             ensure!(outcome.is_err(), "it had all of its memory");
-            wait::until_async("it is seen to have died", PATIENCE, async || Ok(guest.phase() == Phase::Died))
+            wait::until_async("it is seen to have died", TIMEOUT, async || Ok(guest.phase() == Phase::Died))
                 .await?;
             let died = guest.state().record.died.clone().unwrap_or_default();
             ensure!(died.contains("memory could not be fetched"), "it died of {died:?}");
@@ -276,7 +276,7 @@ fn an_archive_that_cannot_be_written_loses_nothing() -> Result<()> {
         expect_place(&lab, &info.id, SnapshotPlace::Archive).await?;
         lab.node().delete_snapshot(&info.id)?;
         let emptied = || Ok(objects(&archive)?.is_empty());
-        wait::until_async("deleted snapshots leave the archive", PATIENCE, async || emptied()).await?;
+        wait::until_async("deleted snapshots leave the archive", TIMEOUT, async || emptied()).await?;
         lab.remove().await
     })
 }

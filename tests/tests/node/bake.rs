@@ -110,14 +110,14 @@ fn machines_are_kept_ready_and_dead_ones_replaced() -> Result<()> {
         let lab = Lab::open(LabSettings { kept_ready: 1, ..LabSettings::new("ready") }).await?;
         let first = lab.create().await?;
         let ready = async || {
-            let count = || lab.node().stats().machines_waiting == 1;
+            let count = || lab.node().stats().prestarted_vmms == 1;
             wait::until("a machine is ready", Duration::from_secs(60), count).await
         };
         ready().await?;
         let request = || CreateRequest::new(CreateFrom::Snapshot(lab.template().clone()));
         let (second, timings) = lab.node().create(request()).await?;
         let second = Guest::new(second);
-        ensure!(timings.was_waiting, "{timings:?}");
+        ensure!(timings.prestarted, "{timings:?}");
         second.shell("true").await?;
         ready().await?;
 
@@ -153,7 +153,7 @@ fn as_many_machines_are_kept_ready_as_were_asked_for_at_once() -> Result<()> {
         let settings = LabSettings { kept_ready: 1, kept_ready_max: 3, ..LabSettings::new("demand") };
         let lab = Lab::open(settings).await?;
         let ready = async |count: usize| {
-            let seen = || lab.node().stats().machines_waiting == count;
+            let seen = || lab.node().stats().prestarted_vmms == count;
             wait::until("machines are ready", Duration::from_secs(60), seen).await
         };
         let first = lab.create().await?;
@@ -168,7 +168,7 @@ fn as_many_machines_are_kept_ready_as_were_asked_for_at_once() -> Result<()> {
         let mut guests = vec![first];
         for made in [a, b, c, d] {
             let (sandbox, timings) = made?;
-            waited += usize::from(timings.was_waiting);
+            waited += usize::from(timings.prestarted);
             guests.push(Guest::new(sandbox));
         }
         ensure!(waited == 1, "{waited} found a machine that waited");
@@ -176,7 +176,7 @@ fn as_many_machines_are_kept_ready_as_were_asked_for_at_once() -> Result<()> {
         let (a, b, c) = tokio::join!(create(), create(), create());
         for made in [a, b, c] {
             let (sandbox, timings) = made?;
-            ensure!(timings.was_waiting, "{timings:?}");
+            ensure!(timings.prestarted, "{timings:?}");
             guests.push(Guest::new(sandbox));
         }
         for guest in guests {
@@ -189,7 +189,7 @@ fn as_many_machines_are_kept_ready_as_were_asked_for_at_once() -> Result<()> {
 #[test]
 fn what_a_template_has_free_was_given_back_before_it_was_kept() -> Result<()> {
     in_lab(async |lab| {
-        if !engine()?.gives_memory_back() {
+        if !engine()?.reclaims_free_pages() {
             eprintln!("SKIPPED: guests of this engine give no memory back");
             return Ok(());
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use domain::lifecycle::Phase;
 use guest_link::message::ProcessSpec;
-use node::{NodeError, Purpose};
+use node::{NodeError, SnapshotKind};
 use tests::huge_pages::{Aside, used_by};
 use tests::lab::bake_anew;
 use tests::{Guest, Lab, LabSettings, engine, in_lab, run, wait};
@@ -179,7 +179,10 @@ fn snapshots_of_forks_of_snapshots_go_in_any_order() -> Result<()> {
         }
         lab.expect_census(&clean).await?;
         let left = lab.node().snapshots();
-        ensure!(left.iter().all(|info| matches!(info.about.purpose, Purpose::Template { .. })), "{left:?}");
+        ensure!(
+            left.iter().all(|info| matches!(info.about.purpose, SnapshotKind::Template { .. })),
+            "{left:?}"
+        );
         lab.remove().await
     })
 }

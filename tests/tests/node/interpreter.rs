@@ -15,19 +15,19 @@ use interpreter::{
 use tests::{Lab, LabSettings, in_lab};
 
 /// More than any cell here needs, and less than a test may take: guests are emulated.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// What a template has in memory is imported at once; read from its disk it takes an emulated guest many times as long.
 const WARM_IMPORT: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(500);
 /// The first run makes an image of more than a gigabyte.
-const BUILD_PATIENCE: Duration = Duration::from_secs(1500);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1500);
 
 async fn context(link: &Link, language: Language) -> Result<Context> {
     Ok(Context::start(link, ContextSpec::new(language)).await?)
 }
 
 async fn cell(link: &Link, context: &Context, code: &str) -> Result<RunResult> {
-    let result = context.run(link, Cell::new(code).with_timeout(PATIENCE)).await;
+    let result = context.run(link, Cell::new(code).with_timeout(TIMEOUT)).await;
     let result = result.with_context(|| format!("run {code:?}"))?;
     ensure!(result.ending == Ending::Finished, "{code:?} gave {result:?}");
     Ok(result)
@@ -144,7 +144,7 @@ fn ten_megabytes_of_output_are_cut_and_a_slow_reader_loses_nothing() -> Result<(
         let much = cell(&link, &python, "print('z' * 10_000_000); 'after'").await?;
         ensure!(much.stdout_truncated && much.stdout.len() == Cell::new("").limits.output_bytes_max);
         ensure!(form(&much, "text/plain")? == "'after'");
-        let mut run = python.begin(&link, Cell::new("print('é' * 1_000_000)").with_timeout(PATIENCE)).await?;
+        let mut run = python.begin(&link, Cell::new("print('é' * 1_000_000)").with_timeout(TIMEOUT)).await?;
         let mut count = 0;
         let ending = loop {
             match run.next().await?.context("no end")? {
@@ -197,7 +197,7 @@ fn a_cell_under_way_goes_on_when_its_sandbox_is_forked() -> Result<()> {
         let link = guest.link().await?;
         let python = context(&link, Language::Python).await?;
         let code = "import time\nfor i in range(20): time.sleep(0.1); print(i)\ni";
-        let mut run = python.begin(&link, Cell::new(code).with_timeout(PATIENCE)).await?;
+        let mut run = python.begin(&link, Cell::new(code).with_timeout(TIMEOUT)).await?;
         ensure!(run.next().await? == Some(RunEvent::Stdout("0\n".to_owned())));
         let child = lab.fork(&guest, 1).await?.pop().context("a child")?;
         let result = run.collect(interpreter::limits::RunLimits::USUAL).await?;
@@ -217,7 +217,7 @@ fn a_lost_kernel_is_a_clear_error_and_nobody_gets_anothers_answer() -> Result<()
         let link = guest.link().await?;
         let python = context(&link, Language::Python).await?;
         let died = python
-            .run(&link, Cell::new("import os\nprint('last')\nos._exit(5)").with_timeout(PATIENCE))
+            .run(&link, Cell::new("import os\nprint('last')\nos._exit(5)").with_timeout(TIMEOUT))
             .await?;
         ensure!(
             died.ending == Ending::Died { status: ExitStatus::Code(5) } && died.stdout == "last\n",
@@ -239,7 +239,7 @@ fn a_lost_kernel_is_a_clear_error_and_nobody_gets_anothers_answer() -> Result<()
         expect_value(&link, &third, "n += 1; n", "1").await?;
         // A kernel that talks nonsense is an error, never more.
         let liar = "import glob, os\nwhile True: os.write(1, b'\\x1e' + max(glob.glob('/run/pandastack/cells/*'), key=os.path.getmtime)[-16:].encode() + b' ?\\n')";
-        let nonsense = third.run(&link, Cell::new(liar).with_timeout(PATIENCE)).await;
+        let nonsense = third.run(&link, Cell::new(liar).with_timeout(TIMEOUT)).await;
         ensure!(
             matches!(nonsense, Err(RunError::Malformed { .. })),
             "{:?}",
@@ -249,14 +249,14 @@ fn a_lost_kernel_is_a_clear_error_and_nobody_gets_anothers_answer() -> Result<()
         let missing = Context::start(&link, ContextSpec::new(Language::JavaScript)).await;
         ensure!(matches!(missing, Err(StartError::LanguageMissing { .. })), "{missing:?}");
         let once =
-            run_once(&link, OnceLanguage::parse("py")?, "print('ü'); raise SystemExit(4)", PATIENCE).await?;
+            run_once(&link, OnceLanguage::parse("py")?, "print('ü'); raise SystemExit(4)", TIMEOUT).await?;
         ensure!((once.stdout.as_str(), once.exit_code) == ("ü\n", 4), "{once:?}");
         let long = format!("echo long\n{}", "# filler\n".repeat(20_000));
-        let once = run_once(&link, OnceLanguage::Bash, &long, PATIENCE).await?;
+        let once = run_once(&link, OnceLanguage::Bash, &long, TIMEOUT).await?;
         ensure!(once.stdout == "long\n", "{once:?}");
         let once = run_once(&link, OnceLanguage::Sh, "sleep 1000", SHORT).await?;
         ensure!(once.timed_out, "{once:?}");
-        let once = run_once(&link, OnceLanguage::Ruby, "puts 1", PATIENCE).await;
+        let once = run_once(&link, OnceLanguage::Ruby, "puts 1", TIMEOUT).await;
         ensure!(matches!(once, Err(OnceError::ProgramMissing { program: "ruby" })), "{once:?}");
         guest.remove().await
     })
@@ -266,7 +266,7 @@ fn a_lost_kernel_is_a_clear_error_and_nobody_gets_anothers_answer() -> Result<()
 fn with_time_to_build(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        tokio::time::timeout(BUILD_PATIENCE, test()).await.context("the test did not end")?
+        tokio::time::timeout(BUILD_TIMEOUT, test()).await.context("the test did not end")?
     })
 }
 

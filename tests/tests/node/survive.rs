@@ -21,7 +21,7 @@ use tests::{Guest, Lab, LabSettings, cache, census, engine, program, run, wait};
 const KILLS: &str = "PANDASTACK_TEST_KILLS";
 const KILLS_DEFAULT: u32 = 15;
 /// No more kills after this long.
-const KILLING_PATIENCE: Duration = Duration::from_secs(150);
+const KILLING_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The command line over a lab's data directory.
 struct CommandLine {
@@ -281,7 +281,7 @@ fn a_killed_node_loses_and_leaks_nothing() -> Result<()> {
         let begun = Instant::now();
         let mut done = 0;
         for round in 0..kills {
-            if begun.elapsed() > KILLING_PATIENCE {
+            if begun.elapsed() > KILLING_TIMEOUT {
                 break;
             }
             let seed = u64::from(std::process::id()) * 1_000_003 + u64::from(round);

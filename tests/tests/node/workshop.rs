@@ -10,8 +10,8 @@ use domain::{MachineShape, SnapshotId, TemplateName};
 use guest_link::message::{Channel, EntryKind, ProcessSpec, User};
 use network::Policy;
 use node::{
-    BakeProgress, BakeStage, BuiltTemplate, CommandMount, CopyItem, CopySettings, CopyWhat, MachinesWaiting,
-    Node, NodeConfig, NodeError, ProcessDefaults, ReadyCheck, StartCommand, Workshop, WorkshopCommand,
+    BakeProgress, BakeStage, BuiltTemplate, CommandMount, CopyItem, CopySettings, CopyWhat, Node, NodeConfig,
+    NodeError, PrestartedVmms, ProcessDefaults, ReadyCheck, StartCommand, Workshop, WorkshopCommand,
     WorkshopPlan,
 };
 use tests::guest::path;
@@ -413,7 +413,7 @@ fn node_to_be_killed() -> Result<()> {
     run(async || {
         let mut config = NodeConfig::new(&data_dir);
         config.addresses = network.parse()?;
-        config.machines_waiting = MachinesWaiting::always(0);
+        config.prestarted_vmms = PrestartedVmms::always(0);
         let node = Node::open(config, |_| Ok(engine::engine()?)).await?;
         let snapshots = census::entries(&data_dir.join("pool/snapshots"))?;
         let template = snapshots.iter().find(|name| SnapshotId::parse(name).is_ok()).context("a template")?;

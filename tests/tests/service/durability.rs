@@ -18,16 +18,16 @@ use tokio::task::JoinSet;
 const KILLS: &str = "PANDASTACK_TEST_KILLS";
 const KILLS_DEFAULT: u32 = 12;
 /// No more kills after this long for each of them, on average.
-const KILL_PATIENCE: Duration = Duration::from_secs(15);
+const KILL_TIMEOUT: Duration = Duration::from_secs(15);
 /// For what comes before and after.
-const BESIDES_PATIENCE: Duration = Duration::from_secs(180);
+const BESIDES_TIMEOUT: Duration = Duration::from_secs(180);
 /// Longest time a server lives under load.
 const LIFE_MS_MAX: u64 = 2500;
 const CLIENTS: u64 = 3;
 /// Sandboxes each client has at most.
 const SANDBOXES_MAX: usize = 2;
-const TIDY_PATIENCE: Duration = Duration::from_secs(60);
-const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
+const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
+const TEMPLATE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A command outlives the server that was asked for it: one that was under way may still be writing its mark.
 const READ_MARK: &str = "for i in $(seq 200); do pgrep -f '[m]v /mark.new' >/dev/null || break; sleep 0.05; done; \
@@ -177,7 +177,7 @@ async fn without_ghosts(client: &Client) -> Result<Vec<String>> {
 async fn start(lab: &mut ClosedLab) -> Result<ServeProcess> {
     let process = ServeProcess::start(lab, &["--prepare", TEMPLATE]).await?;
     let client = process.client();
-    wait::until_async("the template is ready", TEMPLATE_PATIENCE, async || {
+    wait::until_async("the template is ready", TEMPLATE_TIMEOUT, async || {
         Ok(client.get(&format!("/v1/templates/{TEMPLATE}")).await?.json()?["status"] == "ready")
     })
     .await?;
@@ -187,7 +187,7 @@ async fn start(lab: &mut ClosedLab) -> Result<ServeProcess> {
 #[test]
 fn a_killed_server_loses_and_leaks_nothing() -> Result<()> {
     let kills = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS_DEFAULT);
-    run_for(KILL_PATIENCE * kills + BESIDES_PATIENCE, async || {
+    run_for(KILL_TIMEOUT * kills + BESIDES_TIMEOUT, async || {
         let mut lab = Lab::prepare(LabSettings::new("killed-server")).await?;
         let seed = u64::from(std::process::id()) | 1;
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -198,7 +198,7 @@ fn a_killed_server_loses_and_leaks_nothing() -> Result<()> {
         let mut told: Vec<Told> = (0..CLIENTS).map(|_| Told::default()).collect();
         let started = Instant::now();
         let mut round = 0;
-        while round < kills && started.elapsed() < KILL_PATIENCE * kills {
+        while round < kills && started.elapsed() < KILL_TIMEOUT * kills {
             round += 1;
             let process = start(&mut lab).await?;
             let client = process.client();
@@ -236,7 +236,7 @@ fn a_killed_server_loses_and_leaks_nothing() -> Result<()> {
         ensure!(made > 0 && written > 0, "the clients got nothing done between kills");
         eprintln!("{round} kills, {made} sandboxes and {written} marks answered");
         client.delete_everything().await?;
-        let outcome = wait::until_async("nothing is left over", TIDY_PATIENCE, async || {
+        let outcome = wait::until_async("nothing is left over", TIDY_TIMEOUT, async || {
             Ok(Census::take(lab.data_dir())? == clean)
         });
         let outcome = outcome.await;

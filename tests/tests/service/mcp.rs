@@ -15,12 +15,12 @@ use tokio::process::Command;
 /// Releases of the client: one that begins with the handshake, and one that first asks in a newer way and falls back to it.
 const RELEASES: [&str; 2] = ["1.26.0", "2.3.0"];
 /// How long making an environment or running the client may take.
-const PATIENCE: Duration = Duration::from_secs(200);
+const TIMEOUT: Duration = Duration::from_secs(200);
 
 /// Runs a program to its end; what it wrote.
 async fn output(command: &mut Command) -> Result<String> {
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let ran = tokio::time::timeout(PATIENCE, command.output()).await.context("no end")??;
+    let ran = tokio::time::timeout(TIMEOUT, command.output()).await.context("no end")??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(ran.status.success(), "{command:?}: {}\n{}", text(&ran.stdout), text(&ran.stderr));
     Ok(text(&ran.stdout))

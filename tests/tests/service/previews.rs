@@ -22,9 +22,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 /// What runs in the guest.
 const APP: &str = include_str!("previews/app.py");
 /// How long it may take to begin an answer before the server gives up.
-const GUEST_PATIENCE: Duration = Duration::from_secs(8);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long to wait for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Enough that no buffer on the way holds it.
 const LARGE: usize = 24 << 20;
 
@@ -64,7 +64,7 @@ impl Stage<'_> {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = tokio::time::timeout(PATIENCE, sender.send_request(request.body(body)?)).await;
+        let answer = tokio::time::timeout(TIMEOUT, sender.send_request(request.body(body)?)).await;
         answer.with_context(|| format!("{host}{path}: no answer"))?.with_context(|| format!("{host}{path}"))
     }
 
@@ -225,7 +225,7 @@ async fn links(stage: &Stage<'_>) -> Result<()> {
     ensure!(!answer.text().contains("upgrade"), "{}", answer.text());
 
     let link = stage.link(json!({ "port": 8000, "ttl_seconds": 1 })).await?;
-    wait::until_async("the link expires", PATIENCE, async || {
+    wait::until_async("the link expires", TIMEOUT, async || {
         Ok(any.get(&format!("{link}/echo")).await?.status == 401)
     })
     .await?;
@@ -314,7 +314,7 @@ async fn sockets(stage: &Stage<'_>) -> Result<()> {
     let mut heard = String::new();
     while !heard.ends_with("EARLY\n") {
         ensure!(
-            tokio::time::timeout(PATIENCE, stream.read_u8())
+            tokio::time::timeout(TIMEOUT, stream.read_u8())
                 .await?
                 .map(|byte| heard.push(byte.into()))
                 .is_ok()
@@ -322,7 +322,7 @@ async fn sockets(stage: &Stage<'_>) -> Result<()> {
     }
     stream.write_all(b"late\n").await?;
     stream.shutdown().await?;
-    tokio::time::timeout(PATIENCE, stream.read_to_string(&mut heard)).await.context("no end")??;
+    tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut heard)).await.context("no end")??;
     ensure!(heard.starts_with("HTTP/1.1 101 ") && heard.ends_with("\r\n\r\nEARLY\nLATE\n"), "{heard}");
     Ok(())
 }
@@ -352,7 +352,7 @@ async fn misbehaviour(stage: &Stage<'_>) -> Result<()> {
     }
     ensure!(hanging().await? == "3");
     drop(clients);
-    wait::until_async("the guest's connections end", PATIENCE, async || Ok(hanging().await? == "0")).await
+    wait::until_async("the guest's connections end", TIMEOUT, async || Ok(hanging().await? == "0")).await
 }
 
 async fn sleep(stage: &Stage<'_>) -> Result<()> {
@@ -377,13 +377,13 @@ async fn sleep(stage: &Stage<'_>) -> Result<()> {
 fn programs_in_guests_are_reached_by_key_link_and_host() -> Result<()> {
     run(async || {
         let mut settings = ApiSettings::new("previews");
-        settings.server.guest_patience = GUEST_PATIENCE;
+        settings.server.guest_patience = GUEST_TIMEOUT;
         let api = Api::start_with(settings).await?;
         let id = api.create().await?;
         api.put(&format!("/v1/sandboxes/{id}/fs?path=/run/app.py"), APP).await?.expect(200)?;
         api.shell(&id, "setsid python3 /run/app.py 8000 5432 >/run/app.log 2>&1 </dev/null &").await?;
         let stage = Stage { api: &api, id };
-        wait::until_async("the program listens", PATIENCE, async || {
+        wait::until_async("the program listens", TIMEOUT, async || {
             let open = async |port: u16| {
                 let path = format!("/v1/sandboxes/{}/proxy/{port}/echo", stage.id);
                 Ok::<_, anyhow::Error>(api.get(&path).await?.status == 200)

@@ -16,10 +16,10 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// How long an emulated guest on a busy host may take for anything here.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The first run makes an image of more than a gigabyte.
-const BUILD_PATIENCE: Duration = Duration::from_secs(1500);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1500);
 
 /// A WebSocket client.
 struct Socket {
@@ -80,7 +80,7 @@ impl Socket {
 
     /// Takes in one message; `false` at the end.
     async fn take(&mut self) -> Result<bool> {
-        let next = tokio::time::timeout(PATIENCE, self.stream.next()).await;
+        let next = tokio::time::timeout(TIMEOUT, self.stream.next()).await;
         match next.with_context(|| format!("silence after {:?} {}", self.texts, self.shown()))? {
             Some(Ok(Message::Binary(bytes))) => self.output.extend_from_slice(&bytes),
             Some(Ok(Message::Text(text))) => self.texts.push(serde_json::from_str(&text)?),
@@ -117,7 +117,7 @@ impl Socket {
     /// Reads until the connection is closed; the code it was closed with, if any.
     async fn until_closed(&mut self) -> Result<Option<u16>> {
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.stream.next()).await.context("not closed")?;
+            let next = tokio::time::timeout(TIMEOUT, self.stream.next()).await.context("not closed")?;
             match next {
                 Some(Ok(Message::Text(text))) => self.texts.push(serde_json::from_str(&text)?),
                 Some(Ok(Message::Binary(bytes))) => self.output.extend_from_slice(&bytes),
@@ -140,14 +140,13 @@ fn collected(texts: &[Value], id: &str) -> (String, String) {
 
 async fn until_process_gone(api: &Client, id: &str, file: &str) -> Result<()> {
     let line = format!("kill -0 $(cat {file}) 2>/dev/null && echo there || echo gone");
-    wait::until_async("the process is gone", PATIENCE, async || Ok(api.shell(id, &line).await? == "gone"))
+    wait::until_async("the process is gone", TIMEOUT, async || Ok(api.shell(id, &line).await? == "gone"))
         .await
 }
 
 async fn until_file(api: &Client, id: &str, file: &str) -> Result<()> {
     let line = format!("test -s {file} && echo there || echo missing");
-    wait::until_async("the file is there", PATIENCE, async || Ok(api.shell(id, &line).await? == "there"))
-        .await
+    wait::until_async("the file is there", TIMEOUT, async || Ok(api.shell(id, &line).await? == "there")).await
 }
 
 #[test]
@@ -168,7 +167,7 @@ fn a_terminal_is_a_login_shell_with_a_size_an_end_and_a_hang_up() -> Result<()> 
         // Interrupts reach the foreground job, and what is typed is echoed.
         shell.type_in("sleep 1000; echo end=$?\n").await?;
         let asleep = "pgrep -x sleep >/dev/null && echo yes || echo no";
-        wait::until_async("it sleeps", PATIENCE, async || Ok(api.shell(&id, asleep).await? == "yes")).await?;
+        wait::until_async("it sleeps", TIMEOUT, async || Ok(api.shell(&id, asleep).await? == "yes")).await?;
         shell.type_in("\x03").await?;
         shell.type_in("printf '\\360\\237\\220\\274 \\377\\n'; exit 7\n").await?;
         let code = shell.until_closed().await?;
@@ -291,11 +290,11 @@ fn a_tunnel_carries_one_connection_with_both_its_ends() -> Result<()> {
         ensure!(refused(7000).await?.0 == 502 && refused(22).await?.0 == 502 && refused(0).await?.0 == 400);
         let argv = json!(["python3", "-c", TUNNELLED]);
         api.post(&format!("/v1/sandboxes/{id}/processes"), json!({ "argv": argv })).await?.expect(201)?;
-        wait::until_async("it listens", PATIENCE, async || {
+        wait::until_async("it listens", TIMEOUT, async || {
             Ok(Socket::try_open(api, &path(22), api.key(), None).await?.is_ok())
         })
         .await?;
-        wait::until_async("it listens", PATIENCE, async || {
+        wait::until_async("it listens", TIMEOUT, async || {
             let ports = api.get(&format!("/v1/sandboxes/{id}/ports")).await?.expect(200)?.json()?;
             Ok(ports.as_array().into_iter().flatten().any(|port| port["port"] == 7000))
         })
@@ -327,7 +326,7 @@ fn a_tunnel_carries_one_connection_with_both_its_ends() -> Result<()> {
         hasty.send(b"hasty".to_vec()).await?;
         hasty.stream.close(None).await?;
         let got = async || Ok(api.shell(&id, "cat /tmp/got").await? == "5");
-        wait::until_async("it arrived", PATIENCE, got).await?;
+        wait::until_async("it arrived", TIMEOUT, got).await?;
         let mut strange = Socket::open(api, &path(7000)).await?;
         strange.say(json!({ "eof": false })).await?;
         ensure!(strange.until_closed().await? == Some(1008));
@@ -397,9 +396,9 @@ fn many_commands_share_a_connection_and_end_with_it() -> Result<()> {
         let refused = socket.until_text(|text| text["error"].is_string()).await?;
         ensure!(refused["id"] == "crowd64", "{refused}");
         let count = "pgrep -x sleep | wc -l";
-        wait::until_async("all run", PATIENCE, async || Ok(api.shell(&id, count).await? == "64")).await?;
+        wait::until_async("all run", TIMEOUT, async || Ok(api.shell(&id, count).await? == "64")).await?;
         drop(socket);
-        wait::until_async("all are gone", PATIENCE, async || Ok(api.shell(&id, count).await? == "0")).await?;
+        wait::until_async("all are gone", TIMEOUT, async || Ok(api.shell(&id, count).await? == "0")).await?;
 
         let mut socket = Socket::open(api, &path).await?;
         let line = format!("true {}", "x".repeat(1 << 20));
@@ -475,12 +474,12 @@ fn clients_that_do_not_read_or_are_silent_are_dropped() -> Result<()> {
         until_file(api, &id, "/tmp/flooded").await?;
         let shells = "pgrep -c -x 'bash|yes'";
         let mut answer = Vec::new();
-        tokio::time::timeout(PATIENCE, silent.read_to_end(&mut answer)).await.context("not dropped")??;
+        tokio::time::timeout(TIMEOUT, silent.read_to_end(&mut answer)).await.context("not dropped")??;
         ensure!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
         until_process_gone(api, &id, "/tmp/flood").await?;
         until_process_gone(api, &id, "/tmp/flooded").await?;
         let none = format!("{shells} || true");
-        wait::until_async("no shell is left", PATIENCE, async || Ok(api.shell(&id, &none).await? == "0"))
+        wait::until_async("no shell is left", TIMEOUT, async || Ok(api.shell(&id, &none).await? == "0"))
             .await?;
         drop((deaf, deaf_shell));
         api.remove(&id).await
@@ -546,10 +545,10 @@ fn a_sandbox_is_not_idle_while_a_connection_is_open() -> Result<()> {
         // Made later and never used: once it is gone, the time of the other would have been up too.
         let unused = api.create_with(json!({ "ttl_seconds": 3 })).await?;
         let gone = async |id: &str| Ok(api.get(&format!("/v1/sandboxes/{id}")).await?.status == 404);
-        wait::until_async("the unused one goes", PATIENCE, async || gone(&unused).await).await?;
+        wait::until_async("the unused one goes", TIMEOUT, async || gone(&unused).await).await?;
         ensure!(api.status(&used).await? == "running");
         drop(socket);
-        wait::until_async("the other one goes", PATIENCE, async || gone(&used).await).await
+        wait::until_async("the other one goes", TIMEOUT, async || gone(&used).await).await
     })
 }
 
@@ -663,5 +662,5 @@ fn language_servers_find_mistakes_and_complete() -> Result<()> {
         api.finish().await
     };
     runtime
-        .block_on(async { tokio::time::timeout(BUILD_PATIENCE, test).await.context("the test did not end")? })
+        .block_on(async { tokio::time::timeout(BUILD_TIMEOUT, test).await.context("the test did not end")? })
 }

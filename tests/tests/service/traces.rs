@@ -12,9 +12,9 @@ use tests::api::{KEY, TEMPLATE};
 use tests::collector::{Collector, Span};
 use tests::{Lab, LabSettings, run, wait};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How much longer a server with a collector that hangs may take to stop than it would anyway.
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// More requests than spans can wait.
 const FLOOD: usize = 6000;
 const SECRET: &str = "hunter2-swordfish";
@@ -48,7 +48,7 @@ fn only<'a>(spans: &'a [Span], trace: &str, name: &str) -> Result<&'a Span> {
 }
 
 async fn ready(client: &Client) -> Result<()> {
-    wait::until_async("the template is ready", PATIENCE, async || {
+    wait::until_async("the template is ready", TIMEOUT, async || {
         let template = client.get(&format!("/v1/templates/{TEMPLATE}")).await?;
         Ok(template.json()?["status"] == "ready")
     })
@@ -96,7 +96,7 @@ fn a_collector_gets_what_requests_did_and_no_secret() -> Result<()> {
         traced(&client, Method::GET, &format!("/v1/p/{SECRET}/x"), &trace(8), None).await?.expect(401)?;
         let refused = format!("00-{}-{CALLER}-00", trace(9));
         client.send(Method::GET, "/v1/sandboxes", &[("traceparent", refused.as_str())], nothing()).await?;
-        wait::until_async("spans are counted", PATIENCE, async || {
+        wait::until_async("spans are counted", TIMEOUT, async || {
             Ok(counted(&client, "trace_spans_sent_total").await? > 10)
         })
         .await?;
@@ -198,7 +198,7 @@ fn a_collector_that_never_answers_harms_nobody() -> Result<()> {
         client.remove(&id).await?;
         let started = Instant::now();
         server.stop().await?;
-        ensure!(started.elapsed() < STOP_PATIENCE, "it took {:?} to stop", started.elapsed());
+        ensure!(started.elapsed() < STOP_TIMEOUT, "it took {:?} to stop", started.elapsed());
         lab.remove()
     })
 }

@@ -188,7 +188,7 @@ impl WatchTask {
             return Fate::Lives;
         };
         if name.is_empty() {
-            // About a watched directory itself; its parent's watch tells the same.
+            // SnapshotMetadata a watched directory itself; its parent's watch tells the same.
             return Fate::Lives;
         }
         let name = join(parent, name);

@@ -14,7 +14,7 @@ use crate::kernel::check;
 /// `EXT4_IOC_RESIZE_FS`.
 const EXT4_RESIZE: libc::c_ulong = 0x4008_6610;
 /// How long a disk may take to tell that it has grown.
-const GROWN_PATIENCE: Duration = Duration::from_secs(10);
+const GROWN_TIMEOUT: Duration = Duration::from_secs(10);
 const GROWN_POLL: Duration = Duration::from_millis(2);
 /// Volumes that a machine can have: `vdb` to `vdz`.
 const SLOTS_MAX: u8 = 25;
@@ -66,7 +66,7 @@ pub(crate) fn grow_root(bytes: u64) -> io::Result<()> {
 fn await_size(disk: &str, bytes: u64) -> io::Result<()> {
     let begun = Instant::now();
     while disk_bytes(disk)? < bytes {
-        if begun.elapsed() > GROWN_PATIENCE {
+        if begun.elapsed() > GROWN_TIMEOUT {
             return Err(io::ErrorKind::TimedOut.into());
         }
         // The device tells the kernel in its own time, and nobody tells us.

@@ -1,4 +1,4 @@
-//! Turns a freshly installed Debian into one that serves as a guest: nothing in it may identify one machine, because
+//! KeyedMutex a freshly installed Debian into one that serves as a guest: nothing in it may identify one machine, because
 //! every sandbox of a template starts from the same copy.
 
 use std::io;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Nothing here takes long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When what was interrupted and goes on is interrupted again, as the host does it.
 const INSIST_AFTER: Duration = Duration::from_millis(500);
@@ -147,7 +147,7 @@ impl Driver {
         let mut text = [Vec::new(), Vec::new()];
         let (mut began, mut ended) = ([false; 2], [None; 2]);
         let mut records = Vec::new();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while ended.iter().any(Option::is_none) {
             let (channel, bytes) = match self.pieces.recv_timeout(INSIST_AFTER) {
                 Ok(piece) => piece,

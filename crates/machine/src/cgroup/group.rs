@@ -24,7 +24,7 @@ const FIRST: u32 = 10;
 /// The most that a group weighs.
 const WEIGHT_MAX: u32 = 10_000;
 /// How long the kernel may need to let go of a group whose process has ended.
-const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
 const REMOVE_POLL: Duration = Duration::from_millis(2);
 
 /// What a machine process may take of its host.
@@ -82,7 +82,7 @@ impl Group {
     }
 
     /// Gives it its ordinary weight; tells whether it has one.
-    pub(crate) fn step_back(&self) -> bool {
+    pub(crate) fn deprioritize(&self) -> bool {
         self.weighed.get().is_some_and(|vcpus| self.write("cpu.weight", &weight(*vcpus, 1)).is_ok())
     }
 
@@ -96,7 +96,7 @@ impl Group {
             let begun = Instant::now();
             loop {
                 match remove(&self.path) {
-                    Ok(Removed::InUse) if begun.elapsed() < REMOVE_PATIENCE => {
+                    Ok(Removed::InUse) if begun.elapsed() < REMOVE_TIMEOUT => {
                         tokio::time::sleep(REMOVE_POLL).await;
                     }
                     outcome => return self.tell(&outcome),
@@ -115,7 +115,7 @@ impl Group {
         let begun = Instant::now();
         loop {
             match remove(&self.path) {
-                Ok(Removed::InUse) if begun.elapsed() < REMOVE_PATIENCE => std::thread::sleep(REMOVE_POLL),
+                Ok(Removed::InUse) if begun.elapsed() < REMOVE_TIMEOUT => std::thread::sleep(REMOVE_POLL),
                 outcome => return self.tell(&outcome),
             }
         }

@@ -44,7 +44,7 @@ fn a_share_is_written_as_the_kernel_reads_it() {
     assert_eq!(read("pids.max"), "130");
     // As the kernel does, which has no beginning and end of what was there before.
     fs::write(directory.path().join("cpu.weight"), "").unwrap();
-    assert!(group.step_back());
+    assert!(group.deprioritize());
     assert_eq!(read("cpu.weight"), "200");
     assert!(
         !directory.path().join("memory.swap.max").exists(),

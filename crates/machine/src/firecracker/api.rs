@@ -19,7 +19,7 @@ const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Longest body of an answer; the largest honest one is the description of a machine.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// How long a Firecracker that has all of its memory may take for an ordinary request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is done to a resource.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ pub(super) struct Api {
 impl Api {
     /// One whose guest's memory comes on demand may wait for that at any time.
     pub(super) fn new(room: Arc<Room>, is_on_demand: bool) -> Self {
-        Self { room, patience: on_demand::patience(is_on_demand, PATIENCE) }
+        Self { room, patience: on_demand::patience(is_on_demand, TIMEOUT) }
     }
 
     /// Changes something, with the ordinary deadline. `command` names it in errors.

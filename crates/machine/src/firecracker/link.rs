@@ -27,7 +27,7 @@ use super::room::{LINK_SOCKET, Room};
 /// Where the guest listens.
 pub const PORT: u32 = 1024;
 /// How long one try may take. Firecracker gives up after two seconds itself.
-const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between tries: a guest that boots has nobody to answer yet.
 const DIAL_PAUSE: Duration = Duration::from_millis(20);
 /// Longest line that answers a try.
@@ -148,7 +148,7 @@ async fn dial(
         if has_hung_up(client) {
             return None;
         }
-        let mut attempt = pin!(tokio::time::timeout(DIAL_PATIENCE, try_once(room)));
+        let mut attempt = pin!(tokio::time::timeout(DIAL_TIMEOUT, try_once(room)));
         let outcome = tokio::select! {
             outcome = &mut attempt => Some(outcome),
             () = until_paused(life) => None,

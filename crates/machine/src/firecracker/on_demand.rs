@@ -10,7 +10,7 @@ use crate::engine::ControlError;
 use crate::on_demand::{Pages, not_taken};
 
 /// How long Firecracker may take from being told to load until it hands its page faults over.
-const HANDOVER_PATIENCE: Duration = Duration::from_secs(60);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers page faults while `loading` goes on, from their handover on. Ends with it, or when memory does not come.
 pub(super) async fn serve_while<T>(
@@ -21,7 +21,7 @@ pub(super) async fn serve_while<T>(
     let listener = room.listen(PAGES_SOCKET).map_err(not_taken)?;
     let origin = pages.take_origin()?;
     let serving = async {
-        let accepting = tokio::time::timeout(HANDOVER_PATIENCE, listener.accept());
+        let accepting = tokio::time::timeout(HANDOVER_TIMEOUT, listener.accept());
         let accepted = accepting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let (stream, _) = accepted.map_err(not_taken)?;
         let length = origin.source.length();

@@ -18,7 +18,7 @@ const VERSIONS_BROKEN: std::ops::RangeInclusive<Version> =
     Version { major: 1, minor: 16, patch: 0 }..=Version { major: 1, minor: 16, patch: 1 };
 
 /// How long a program may take to tell its version; it is killed then.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(2);
 /// As much as is read of what it says.
 const SAID_BYTES_MAX: u64 = 4096;
@@ -98,7 +98,7 @@ fn ask(program: &Path) -> io::Result<Vec<u8>> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while child.try_wait()?.is_none() {
         if Instant::now() > until {
             child.kill()?;

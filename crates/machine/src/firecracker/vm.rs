@@ -23,7 +23,7 @@ use super::rates::RatedDevices;
 use super::room::{self, Room};
 use crate::counters::Counters;
 use crate::engine::{
-    AttachError, ControlError, Exit, MemoryOrigin, OnDemand, Place, SaveTarget, Saved, StartError, Vm,
+    AttachError, ControlError, Exit, LazyMemory, MemoryOrigin, Place, SaveTarget, Saved, StartError, Vm,
     VmRecord, VmState,
 };
 use crate::huge_pages::{HugePages, Promise, Promises};
@@ -34,11 +34,11 @@ use crate::rates::Rates;
 use crate::waiting::{Loadable, explain};
 
 /// How long a fresh Firecracker may take to listen; generous, because many may start at once on few cores.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between looks at whether it listens, which takes a few milliseconds.
 const START_POLL: Duration = Duration::from_micros(500);
 /// How long loading or saving may take: a booted machine's whole memory is written.
-const STATE_PATIENCE: Duration = Duration::from_secs(120);
+const STATE_TIMEOUT: Duration = Duration::from_secs(120);
 /// What Firecracker says when it has written the devices and cannot write the memory.
 const MEMORY_REFUSED: &str = "memory backing file";
 
@@ -72,7 +72,7 @@ pub(super) struct FirecrackerVm {
 pub(super) async fn control_new(
     process: VmProcess,
     output: Output,
-    memory: Option<OnDemand>,
+    memory: Option<LazyMemory>,
     place: &Place,
     (rates, rated): (Rates, RatedDevices),
 ) -> Result<FirecrackerVm, StartError> {
@@ -87,8 +87,8 @@ pub(super) async fn control_new(
         }
     };
     let connected = tokio::select! {
-        connected = tokio::time::timeout(START_PATIENCE, connecting) => connected.map_err(|_| {
-            ControlError::Unresponsive { command: "listen", seconds: START_PATIENCE.as_secs() }
+        connected = tokio::time::timeout(START_TIMEOUT, connecting) => connected.map_err(|_| {
+            ControlError::Unresponsive { command: "listen", seconds: START_TIMEOUT.as_secs() }
         }),
         _ = process.ended() => Err(ControlError::Ended),
     };
@@ -270,7 +270,7 @@ impl FirecrackerVm {
         self.rate_if_limited(Rates::default()).await?;
         let saved = self
             .api
-            .call_within(STATE_PATIENCE, "save", Method::Put, "/snapshot/create", Some(&request))
+            .call_within(STATE_TIMEOUT, "save", Method::Put, "/snapshot/create", Some(&request))
             .await;
         self.rate_if_limited(self.rates).await?;
         match saved {
@@ -289,8 +289,8 @@ impl Vm for FirecrackerVm {
         VmRecord { process: self.process.identity(), on_demand }
     }
 
-    fn step_back(&self) {
-        self.process.step_back();
+    fn deprioritize(&self) {
+        self.process.deprioritize();
     }
 
     async fn state(&self) -> Result<VmState, ControlError> {
@@ -403,7 +403,7 @@ impl Loadable for FirecrackerVm {
             "resume_vm": false,
         });
         let loading =
-            self.api.call_within(STATE_PATIENCE, "load", Method::Put, "/snapshot/load", Some(&request));
+            self.api.call_within(STATE_TIMEOUT, "load", Method::Put, "/snapshot/load", Some(&request));
         match &self.pages {
             None => loading.await?,
             Some(pages) => on_demand::serve_while(pages, &self.room, loading).await?,

@@ -62,7 +62,7 @@ pub(super) enum Origin<'a> {
     /// From saved devices that arrive later, with memory mapped privately.
     Restore,
     /// The same with memory that is empty and comes on demand.
-    OnDemand,
+    LazyMemory,
 }
 
 /// Arguments of a QEMU that will hold one machine.
@@ -100,7 +100,7 @@ pub(super) fn arguments(
     match origin {
         Origin::Boot { .. } => add("-object", format!("{memory},share=on")),
         Origin::Restore => add("-object", format!("{memory},share=off,readonly=on,rom=off")),
-        Origin::OnDemand => {
+        Origin::LazyMemory => {
             add("-object", format!("memory-backend-ram,id=ram,size={}M", shape.memory_mib()));
         }
     }
@@ -148,7 +148,7 @@ pub(super) fn arguments(
             add("-initrd", "/initramfs".into());
             add("-append", (*kernel_arguments).to_owned());
         }
-        Origin::Restore | Origin::OnDemand => {
+        Origin::Restore | Origin::LazyMemory => {
             add("-incoming", "defer".into());
             add("-global", "migration.send-configuration=off".into());
             line.push("-S".into());

@@ -47,7 +47,7 @@ const DEVICES_BYTES_MAX: u64 = 16 << 20;
 /// Most bytes of a block besides the machine's memory. The largest is firmware of 64 KiB.
 const BLOCK_BYTES_MAX: u64 = 4 << 20;
 /// How long QEMU may take to begin to listen.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(60);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Loads devices into a QEMU whose memory comes on demand, and answers its page faults from then on. `loaded` completes when QEMU
 /// has all of them.
@@ -94,9 +94,9 @@ pub(super) async fn load(
             Err(error) => Err(not_taken(error)),
         }
     };
-    tokio::time::timeout(LISTEN_PATIENCE, listening).await.map_err(|_| ControlError::Unresponsive {
+    tokio::time::timeout(LISTEN_TIMEOUT, listening).await.map_err(|_| ControlError::Unresponsive {
         command: "migrate-incoming",
-        seconds: LISTEN_PATIENCE.as_secs(),
+        seconds: LISTEN_TIMEOUT.as_secs(),
     })??;
     let handover = Handover::take_over(pid, regions).map_err(not_taken)?;
     let server = pages.serve_beside(handover, origin, |asked| pass_on(replies, read, asked))?;

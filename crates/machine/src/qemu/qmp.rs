@@ -24,7 +24,7 @@ use crate::on_demand;
 /// Longest line we accept; the largest honest answer is a console tail.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// How long a QEMU that has all of its memory may take for an ordinary command.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A control connection. Commands are answered one at a time.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Qmp {
         patience: Duration,
         is_on_demand: bool,
     ) -> Result<Self, ControlError> {
-        let ordinary = on_demand::patience(is_on_demand, PATIENCE);
+        let ordinary = on_demand::patience(is_on_demand, TIMEOUT);
         let patience = patience.max(ordinary);
         let stream = connect_unix(directory, name)
             .await

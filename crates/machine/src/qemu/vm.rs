@@ -16,7 +16,7 @@ use super::qmp::{Qmp, connect_unix};
 use super::rates;
 use crate::counters::Counters;
 use crate::engine::{
-    AttachError, ControlError, Exit, MemoryOrigin, OnDemand, Place, SaveTarget, Saved, StartError, Vm,
+    AttachError, ControlError, Exit, LazyMemory, MemoryOrigin, Place, SaveTarget, Saved, StartError, Vm,
     VmRecord, VmState,
 };
 use crate::on_demand::{self, Pages, capture, exited};
@@ -28,9 +28,9 @@ use crate::waiting::{Loadable, explain};
 pub(super) const CONTROL_SOCKET: &str = "control.sock";
 pub(super) const LINK_SOCKET: &str = "link.sock";
 /// How long a fresh QEMU may take to listen; generous, because many may start at once on few cores.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long loading or saving devices may take.
-const STATE_PATIENCE: Duration = Duration::from_secs(60);
+const STATE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between looks at whether saved devices have been loaded; loading takes a few milliseconds.
 const LOAD_POLL: Duration = Duration::from_micros(300);
 /// Descriptor set of saved devices while they are read or written.
@@ -58,11 +58,11 @@ pub(super) async fn control_new(
     output: Output,
     place: Place,
     rates: Rates,
-    memory: Option<OnDemand>,
+    memory: Option<LazyMemory>,
 ) -> Result<QemuVm, StartError> {
     let connecting = async {
         let directory = open_directory(&place)?;
-        let control = Qmp::connect(&directory, CONTROL_SOCKET, START_PATIENCE, memory.is_some()).await?;
+        let control = Qmp::connect(&directory, CONTROL_SOCKET, START_TIMEOUT, memory.is_some()).await?;
         if rates.limit_anything() {
             rates::set(&control, rates).await?;
         }
@@ -136,8 +136,8 @@ impl Vm for QemuVm {
         VmRecord { process: self.process.identity(), on_demand }
     }
 
-    fn step_back(&self) {
-        self.process.step_back();
+    fn deprioritize(&self) {
+        self.process.deprioritize();
     }
 
     async fn state(&self) -> Result<VmState, ControlError> {
@@ -148,7 +148,7 @@ impl Vm for QemuVm {
     }
 
     async fn pause(&self) -> Result<(), ControlError> {
-        self.control.run_within("stop", json!({}), STATE_PATIENCE).await.map(drop)
+        self.control.run_within("stop", json!({}), STATE_TIMEOUT).await.map(drop)
     }
 
     async fn resume(&self) -> Result<(), ControlError> {
@@ -169,7 +169,7 @@ impl Vm for QemuVm {
             // Writes every device and no memory; despite its name it has nothing to do with Xen. `live` leaves the guest paused
             // rather than marking its disks as handed over.
             let arguments = json!({ "filename": DEVICES_PATH, "live": true });
-            let saved = self.control.run_within("xen-save-devices-state", arguments, STATE_PATIENCE).await;
+            let saved = self.control.run_within("xen-save-devices-state", arguments, STATE_TIMEOUT).await;
             let removed = self.control.run("remove-fd", json!({ "fdset-id": DEVICES_SET })).await;
             saved.and(removed)
         };
@@ -224,7 +224,7 @@ impl Loadable for QemuVm {
     }
 
     async fn load(&self, devices: File) -> Result<(), ControlError> {
-        let patience = on_demand::patience(self.pages.is_some(), STATE_PATIENCE);
+        let patience = on_demand::patience(self.pages.is_some(), STATE_TIMEOUT);
         let loaded = async {
             let loading = async {
                 while self.status().await? == "inmigrate" {

@@ -1,4 +1,4 @@
-//! Sums as a file.
+//! Checksums as a file.
 //!
 //! ```text
 //! "PSUM"  version u32  chunk bytes u32  zero u32  file length u64  count u64  count × sum u64  xxh3-128 of all before
@@ -9,7 +9,7 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{CHUNK_BYTES, CHUNKS_MAX, Sums};
+use super::{CHUNK_BYTES, CHUNKS_MAX, Checksums};
 
 const MAGIC: [u8; 4] = *b"PSUM";
 const VERSION: u32 = 1;
@@ -45,7 +45,7 @@ pub enum DecodeError {
     Impossible,
 }
 
-impl Sums {
+impl Checksums {
     /// The sums as the bytes of a file.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.sums.len() * 8 + DIGEST_BYTES);
@@ -63,8 +63,8 @@ impl Sums {
         bytes
     }
 
-    /// Reads back what [`encode`](Sums::encode) wrote.
-    pub fn decode(bytes: &[u8]) -> Result<Sums, DecodeError> {
+    /// Reads back what [`encode`](Checksums::encode) wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Checksums, DecodeError> {
         let actual = bytes.len();
         let (content, digest) =
             bytes.split_last_chunk::<DIGEST_BYTES>().ok_or(DecodeError::Length { actual })?;
@@ -94,7 +94,7 @@ impl Sums {
         if !possible {
             return Err(DecodeError::Impossible);
         }
-        Ok(Sums { length, chunk_bytes, sums: sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect() })
+        Ok(Checksums { length, chunk_bytes, sums: sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect() })
     }
 }
 
@@ -111,9 +111,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sums(length: u64, chunk_bytes: u32) -> Sums {
+    fn sums(length: u64, chunk_bytes: u32) -> Checksums {
         let count = length.div_ceil(u64::from(chunk_bytes));
-        Sums {
+        Checksums {
             length,
             chunk_bytes,
             sums: (0..count).map(|index| index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(),
@@ -124,7 +124,7 @@ mod tests {
         #[test]
         fn what_is_written_reads_back(length in 0_u64..5_000_000, shift in 9_u32..=20) {
             let sums = sums(length, 1 << shift);
-            prop_assert_eq!(Sums::decode(&sums.encode()), Ok(sums));
+            prop_assert_eq!(Checksums::decode(&sums.encode()), Ok(sums));
         }
 
         #[test]
@@ -132,20 +132,20 @@ mod tests {
             let mut bytes = sums(length, 4096).encode();
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            prop_assert!(Sums::decode(&bytes).is_err());
+            prop_assert!(Checksums::decode(&bytes).is_err());
         }
 
         #[test]
         fn a_truncated_or_grown_file_is_an_error(length in 0_u64..200_000, at in any::<prop::sample::Index>(), more in 1..40_usize) {
             let mut bytes = sums(length, 4096).encode();
-            prop_assert!(Sums::decode(&bytes[..at.index(bytes.len())]).is_err());
+            prop_assert!(Checksums::decode(&bytes[..at.index(bytes.len())]).is_err());
             bytes.resize(bytes.len() + more, 0);
-            prop_assert!(Sums::decode(&bytes).is_err());
+            prop_assert!(Checksums::decode(&bytes).is_err());
         }
 
         #[test]
         fn any_bytes_decode_to_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Sums::decode(&bytes);
+            let _ = Checksums::decode(&bytes);
         }
 
         #[test]
@@ -161,7 +161,7 @@ mod tests {
             bytes.extend_from_slice(&body);
             let digest = xxh3_128(&bytes);
             bytes.extend_from_slice(&digest.to_le_bytes());
-            if let Ok(sums) = Sums::decode(&bytes) {
+            if let Ok(sums) = Checksums::decode(&bytes) {
                 prop_assert_eq!(sums.encode(), bytes);
             }
         }
@@ -170,15 +170,15 @@ mod tests {
     #[test]
     fn each_kind_of_wrongness_has_its_name() {
         let good = sums(10_000, 4096).encode();
-        assert_eq!(Sums::decode(&[]), Err(DecodeError::Length { actual: 0 }));
+        assert_eq!(Checksums::decode(&[]), Err(DecodeError::Length { actual: 0 }));
         let mut other = good.clone();
         other[0] = b'X';
-        assert_eq!(Sums::decode(&other), Err(DecodeError::Magic));
+        assert_eq!(Checksums::decode(&other), Err(DecodeError::Magic));
         let mut later = good.clone();
         later[4] = 2;
-        assert_eq!(Sums::decode(&later), Err(DecodeError::Version { version: 2 }));
+        assert_eq!(Checksums::decode(&later), Err(DecodeError::Version { version: 2 }));
         let mut flipped = good;
         flipped[40] ^= 1;
-        assert_eq!(Sums::decode(&flipped), Err(DecodeError::Damaged));
+        assert_eq!(Checksums::decode(&flipped), Err(DecodeError::Damaged));
     }
 }

@@ -1,12 +1,12 @@
-//! Sums of pages that are in memory already, so that nobody reads them from their file again.
+//! Checksums of pages that are in memory already, so that nobody reads them from their file again.
 
 use std::ops::Range;
 
-use super::{Sums, ZERO_SUM, sum_of};
+use super::{Checksums, ZERO_SUM, sum_of};
 use crate::PAGE_BYTES;
 use crate::ranges::length;
 
-/// Sums of parts of a file, page by page.
+/// Checksums of parts of a file, page by page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageSums {
     /// Where each part begins, and the sums of its pages.
@@ -35,10 +35,10 @@ impl PageSums {
     }
 }
 
-impl Sums {
+impl Checksums {
     /// The sums of a file of the same length in which only these pages differ. `None` where sums are not of pages, or pages
     /// are beyond the end.
-    pub fn with_pages(&self, pages: &PageSums) -> Option<Sums> {
+    pub fn with_pages(&self, pages: &PageSums) -> Option<Checksums> {
         if u64::from(self.chunk_bytes) != PAGE_BYTES {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Sums of real sparse files, against what a plain reading of the same bytes gives.
+//! Checksums of real sparse files, against what a plain reading of the same bytes gives.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn file_of(length: u64, writes: &[(u64, Vec<u8>)]) -> File {
     file
 }
 
-/// Sums by reading everything, one chunk after the other.
+/// Checksums by reading everything, one chunk after the other.
 fn plain(file: &File, chunk_bytes: u32) -> Vec<u64> {
     let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
     file.read_exact_at(&mut bytes, 0).unwrap();
@@ -32,7 +32,7 @@ proptest! {
     #[test]
     fn a_sparse_file_sums_as_its_bytes_do(writes in writes(LENGTH), shift in 9_u32..=16) {
         let file = file_of(LENGTH, &writes);
-        let sums = Sums::compute(&file, 1 << shift).unwrap();
+        let sums = Checksums::compute(&file, 1 << shift).unwrap();
         prop_assert_eq!(&sums.sums, &plain(&file, 1 << shift));
         sums.verify(&file, What::All).unwrap();
     }
@@ -40,7 +40,7 @@ proptest! {
     #[test]
     fn updating_equals_computing_anew(before in writes(LENGTH), after in writes(LENGTH), length in 0..2 * LENGTH) {
         let file = file_of(LENGTH, &before);
-        let base = Sums::compute(&file, 4096).unwrap();
+        let base = Checksums::compute(&file, 4096).unwrap();
         file.set_len(length).unwrap();
         let mut ranges = Vec::new();
         for (offset, bytes) in &after {
@@ -51,7 +51,7 @@ proptest! {
             }
         }
         let updated = base.updated(&file, &ranges).unwrap();
-        let computed = Sums::compute(&file, 4096).unwrap();
+        let computed = Checksums::compute(&file, 4096).unwrap();
         prop_assert_eq!(&updated, &computed);
         updated.verify(&file, What::All).unwrap();
 
@@ -62,7 +62,7 @@ proptest! {
     #[test]
     fn a_flipped_bit_is_found_where_it_is(writes in writes(LENGTH), at in 0..LENGTH, bit in 0_u32..8) {
         let file = file_of(LENGTH, &writes);
-        let sums = Sums::compute(&file, 4096).unwrap();
+        let sums = Checksums::compute(&file, 4096).unwrap();
         let mut byte = [0; 1];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ (1_u8 << bit)], at).unwrap();
@@ -82,7 +82,7 @@ proptest! {
 #[test]
 fn lost_data_and_a_changed_length_are_noticed() {
     let file = file_of(LENGTH, &[(8192, vec![1; 100])]);
-    let sums = Sums::compute(&file, 4096).unwrap();
+    let sums = Checksums::compute(&file, 4096).unwrap();
     assert_eq!(sums.data_bytes(), 4096);
     let empty = file_of(LENGTH, &[]);
     assert!(matches!(
@@ -99,7 +99,7 @@ fn impossible_chunks_are_refused() {
     let file = file_of(10, &[]);
     for chunk_bytes in [0, 1, 4095, 2 << 20] {
         assert!(
-            matches!(Sums::compute(&file, chunk_bytes), Err(SumError::ChunkBytes { .. })),
+            matches!(Checksums::compute(&file, chunk_bytes), Err(SumError::ChunkBytes { .. })),
             "{chunk_bytes}"
         );
     }
@@ -116,7 +116,7 @@ fn hashing_keeps_up_with_memory() {
     }
     for chunk_bytes in [MEMORY_CHUNK_BYTES, DISK_CHUNK_BYTES] {
         let began = std::time::Instant::now();
-        let sums = Sums::compute(&file, chunk_bytes).unwrap();
+        let sums = Checksums::compute(&file, chunk_bytes).unwrap();
         let seconds = began.elapsed().as_secs_f64();
         println!("sums of {chunk_bytes} bytes: {:.2} GB/s", length as f64 / seconds / 1e9);
         assert_eq!(sums.data_bytes(), length);
@@ -124,7 +124,7 @@ fn hashing_keeps_up_with_memory() {
     let sparse = tempfile::tempfile().unwrap();
     sparse.set_len(64 << 30).unwrap();
     let began = std::time::Instant::now();
-    let sums = Sums::compute(&sparse, DISK_CHUNK_BYTES).unwrap();
+    let sums = Checksums::compute(&sparse, DISK_CHUNK_BYTES).unwrap();
     println!("sums of a hole of 64 GiB: {:?}", began.elapsed());
     assert_eq!(sums.data_bytes(), 0);
 }

@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::guest::sum_of;
 use crate::source::{Source, file_of};
-use crate::{CHUNK_PAGES, PAGE, PAGE_BYTES, PATIENCE, Served, blocking, hand_over, memory_of, pattern};
+use crate::{CHUNK_PAGES, PAGE, PAGE_BYTES, Served, TIMEOUT, blocking, hand_over, memory_of, pattern};
 
 const HUGE: usize = 2 << 20;
 /// Small pages in a huge one.
@@ -157,7 +157,7 @@ async fn a_host_without_any_left_is_told_of() {
     let mut served =
         Served::start_with(Source::new(&memory_of(pages)), &[pages], Trace::default(), true).await;
     served.guest.read(0, 0, pages, 2);
-    let failed = tokio::time::timeout(PATIENCE, served.server.failed()).await.unwrap();
+    let failed = tokio::time::timeout(TIMEOUT, served.server.failed()).await.unwrap();
     assert!(matches!(failed, PageError::NoHugePage), "{failed:?}");
     served.guest.kill();
 }

@@ -22,7 +22,7 @@ use source::Source;
 const PAGE: usize = PAGE_BYTES as usize;
 const CHUNK_PAGES: usize = memory::stream::CHUNK_PAGES;
 /// Longest that anything here may take. Far more than it does.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 #[ignore = "the other process of the tests here; does nothing on its own"]
@@ -73,7 +73,7 @@ async fn hand_over(regions: &[usize], is_huge: bool) -> (tempfile::TempDir, Gues
     let path: PathBuf = directory.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     let guest = Guest::start(&path, regions, is_huge);
-    let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (stream, _) = tokio::time::timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let length = regions.iter().sum::<usize>() as u64 * PAGE_BYTES;
     let handover = Handover::receive(&stream, length).await.unwrap();
     (directory, guest, handover)
@@ -83,7 +83,7 @@ async fn hand_over(regions: &[usize], is_huge: bool) -> (tempfile::TempDir, Gues
 async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_true() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         tokio::task::yield_now().await;
     }
 }

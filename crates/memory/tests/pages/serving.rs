@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::guest::sum_of;
 use crate::source::Source;
-use crate::{CHUNK_PAGES, PAGE, PAGE_BYTES, PATIENCE, SEED, Served, blocking, hand_over, memory_of, until};
+use crate::{CHUNK_PAGES, PAGE, PAGE_BYTES, SEED, Served, TIMEOUT, blocking, hand_over, memory_of, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_is_what_was_packed() {
@@ -77,7 +77,7 @@ async fn a_chunk_that_cannot_be_had_is_told() {
     .await;
     assert_eq!(sum, sum_of(&bytes[..CHUNK_PAGES * PAGE]));
     served.guest.read(1, CHUNK_PAGES, CHUNK_PAGES, 2);
-    let error = tokio::time::timeout(PATIENCE, served.server.failed()).await.unwrap();
+    let error = tokio::time::timeout(TIMEOUT, served.server.failed()).await.unwrap();
     assert!(matches!(error, PageError::Fetch(FetchError::Failed { number: 1, .. })), "{error}");
 }
 

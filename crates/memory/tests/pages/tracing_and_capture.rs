@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use memory::pages::Trace;
-use memory::{CaptureError, Sums, WriteOut, capture_compared};
+use memory::{CaptureError, Checksums, WriteOut, capture_compared};
 
 use crate::guest::sum_of;
 use crate::source::{Source, file_of};
@@ -114,7 +114,7 @@ async fn what_was_changed_is_found_by_comparing() {
     let captured = capture_compared(&memory, &base, &target, WriteOut::Later).unwrap();
     assert_eq!(served.server.counts().faults, faults, "a capture touches nothing that is absent");
     assert!(content(&target) == expected, "the captured bytes differ");
-    let sums = |file: &File| Sums::compute(file, PAGE_BYTES as u32).unwrap();
+    let sums = |file: &File| Checksums::compute(file, PAGE_BYTES as u32).unwrap();
     assert_eq!(sums(&base).with_pages(&captured.sums.clone().unwrap()), Some(sums(&target)));
     for (page, (old, new)) in bytes.chunks(PAGE).zip(expected.chunks(PAGE)).enumerate() {
         let offset = page as u64 * PAGE_BYTES;

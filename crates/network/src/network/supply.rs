@@ -232,7 +232,7 @@ impl Inner {
         }
     }
 
-    /// Rests while the sandbox that has just got a wire starts, unless there is no wire left for the next one: what
+    /// Backoff while the sandbox that has just got a wire starts, unless there is no wire left for the next one: what
     /// is done ahead of need should not slow down what is needed now.
     async fn let_others_go_first(&self) {
         if !self.lock().ready.is_empty() {

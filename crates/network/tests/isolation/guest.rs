@@ -11,7 +11,7 @@ use std::{
 use network::{GATEWAY, GuestAddresses};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::host::PATIENCE;
+use crate::host::TIMEOUT;
 
 /// Bytes of the virtio header before each frame.
 const VNET_HEADER: usize = 10;
@@ -121,7 +121,7 @@ impl Guest {
         let start = Instant::now();
         let mut before = Vec::new();
         loop {
-            let left = PATIENCE.saturating_sub(start.elapsed());
+            let left = TIMEOUT.saturating_sub(start.elapsed());
             assert!(!left.is_zero(), "{what} did not come");
             let Some(frame) = self.read() else {
                 let mut fds = [PollFd::new(&self.tap, PollFlags::IN)];

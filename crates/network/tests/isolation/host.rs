@@ -21,7 +21,7 @@ use rustix::{
 };
 
 /// How long a test waits for something that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Port of the services guests must or must not reach.
 pub(crate) const PORT: u16 = 7777;
 /// The host's address on its uplink.
@@ -109,7 +109,7 @@ pub(crate) fn config(tag: &str) -> NetworkConfig {
 pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "{what} did not come about");
+        assert!(start.elapsed() < TIMEOUT, "{what} did not come about");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -13,7 +13,7 @@ use network::{
 
 use crate::{
     guest::Guest,
-    host::{PATIENCE, PORT, WORLD_IP, World, config, eventually, inventory, run},
+    host::{PORT, TIMEOUT, WORLD_IP, World, config, eventually, inventory, run},
 };
 
 /// How many wires rest at most.
@@ -30,7 +30,7 @@ async fn open_bare(tag: &str) -> Network {
     open(NetworkConfig { prepared: 0, ..config(tag) }).await
 }
 
-/// Rests a slot and waits until it can be leased again.
+/// Backoff a slot and waits until it can be leased again.
 async fn rest(network: &Network, slot: Slot) -> Rest {
     let before = network.stats().resting;
     let rest = network.rest(slot);
@@ -230,7 +230,7 @@ pub(crate) async fn forgotten_or_asked_for_too_early_it_is_removed() {
     // Forgotten or asked for at once, which is nearly always before it is ready.
     let (start, mut early) = (Instant::now(), 0);
     while early < 5 {
-        assert!(start.elapsed() < PATIENCE, "no wire was asked for early");
+        assert!(start.elapsed() < TIMEOUT, "no wire was asked for early");
         let lease = network.acquire().await.unwrap();
         drop(lease.tap);
         let token = network.rest(lease.slot);

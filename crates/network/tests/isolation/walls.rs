@@ -293,7 +293,7 @@ pub(crate) async fn the_node_reaches_a_closed_guest() {
     guest.expect_udp(b"hello");
     guest.send_udp(guest.addresses.host, PORT, b"hello back");
     let mut buffer = [0; 64];
-    socket.set_read_timeout(Some(crate::host::PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(crate::host::TIMEOUT)).unwrap();
     let (length, from) = socket.recv_from(&mut buffer).unwrap();
     assert_eq!((&buffer[..length], from.ip()), (&b"hello back"[..], IpAddr::V4(to)));
     drop(socket);

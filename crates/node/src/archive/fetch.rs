@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use memory::Sums;
+use memory::Checksums;
 use memory::stream::ChunkSource;
 use memory::sums::{DISK_CHUNK_BYTES, MEMORY_CHUNK_BYTES};
 use storage::chunks::{FetchFileError, fetch_file};
@@ -64,7 +64,7 @@ pub(super) async fn land_all(
         fs::write(staged.path(DEVICES)?, pin.read(DEVICES)?)
             .map_err(NodeError::host("write what comes from the archive"))?;
         let sum = |file: &File, chunk_bytes| {
-            Sums::compute(file, chunk_bytes)
+            Checksums::compute(file, chunk_bytes)
                 .map_err(|error| NodeError::host("sum what came from the archive")(io::Error::other(error)))
         };
         save::write_sums(&staged, &sum(&memory, MEMORY_CHUNK_BYTES)?, &sum(&disk, DISK_CHUNK_BYTES)?)?;

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use domain::{ErrorChain, SnapshotId};
 
+use super::backoff::Backoff;
 use super::note::Note;
 use super::put::put;
-use super::rests::Rests;
 use super::{Archive, prefix};
 use crate::error::NodeError;
 use crate::node::Shared;
@@ -22,17 +22,17 @@ enum Troubled {
 /// Runs until the node closes.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let Some(archive) = &shared.archive else { return };
-    let mut rests = Rests::default();
+    let mut backoff = Backoff::default();
     let keeping = async {
         loop {
             make_room(&shared, archive).await;
-            if rests.may_try(&Troubled::Store, Instant::now()) {
-                match bring_in_step(&shared, archive, &mut rests).await {
-                    Ok(()) => rests.succeeded(&Troubled::Store),
+            if backoff.may_try(&Troubled::Store, Instant::now()) {
+                match bring_in_step(&shared, archive, &mut backoff).await {
+                    Ok(()) => backoff.succeeded(&Troubled::Store),
                     Err(error) => {
                         let error = ErrorChain(&error);
                         tracing::warn!(%error, "the archive is not up to date; trying again later");
-                        rests.failed(Troubled::Store, Instant::now());
+                        backoff.failed(Troubled::Store, Instant::now());
                     }
                 }
                 // What is in the archive now may go from here.
@@ -40,7 +40,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             }
             tokio::select! {
                 () = shared.snapshots.changed() => {}
-                () = until(rests.next(Instant::now())) => {}
+                () = until(backoff.next(Instant::now())) => {}
             }
         }
     };
@@ -62,7 +62,7 @@ async fn until(moment: Option<Instant>) {
 async fn bring_in_step(
     shared: &Shared,
     archive: &Archive,
-    rests: &mut Rests<Troubled>,
+    backoff: &mut Backoff<Troubled>,
 ) -> Result<(), NodeError> {
     forget_unfinished(shared, archive).await?;
     for id in shared.snapshots.left_in_archive() {
@@ -71,13 +71,13 @@ async fn bring_in_step(
         archive.turns.forget(&id);
     }
     let unarchived = shared.snapshots.unarchived();
-    rests.retain(|troubled| match troubled {
+    backoff.retain(|troubled| match troubled {
         Troubled::Store => true,
         Troubled::Snapshot(id) => unarchived.contains(id),
     });
     for id in unarchived {
         let troubled = Troubled::Snapshot(id.clone());
-        if !rests.may_try(&troubled, Instant::now()) {
+        if !backoff.may_try(&troubled, Instant::now()) {
             continue;
         }
         // One that was deleted meanwhile is none of our business.
@@ -86,12 +86,12 @@ async fn bring_in_step(
         drop(pin);
         shared.snapshots.collect();
         match outcome {
-            Ok(()) => rests.succeeded(&troubled),
+            Ok(()) => backoff.succeeded(&troubled),
             Err(NodeError::Archive(error)) => return Err(error.into()),
             Err(error) => {
                 let error = ErrorChain(&error);
                 tracing::warn!(snapshot.id = %id, %error, "snapshot {id} is not in the archive; trying again later");
-                rests.failed(troubled, Instant::now());
+                backoff.failed(troubled, Instant::now());
             }
         }
     }

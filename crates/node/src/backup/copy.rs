@@ -43,7 +43,7 @@ impl Failure {
     }
 }
 
-/// Sums a file.
+/// Checksums a file.
 pub(super) fn sum(file: &File) -> io::Result<Sum> {
     visit(file, &mut |_, _| Ok(())).map_err(|failure| match failure {
         Failure::Source(error) | Failure::Target(error) => error,

@@ -11,12 +11,12 @@ use crate::error::NodeError;
 const SETTLE_WINDOW: Duration = Duration::from_millis(300);
 const IDLE_SHARE: u32 = 50;
 /// A guest that never rests, because of what its warm-up started, is saved as it is.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A guest's kernel gives free memory back in turns that are two seconds apart. One that has nothing left gives none in this time.
 const GIVING_WINDOW: Duration = Duration::from_secs(3);
 /// All of it takes such a kernel about half a minute, if there is much.
-const GIVING_PATIENCE: Duration = Duration::from_secs(60);
+const GIVING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits until the guest has given back all memory that it has free.
 pub(super) async fn give_back(vm: &dyn Vm) -> Result<(), NodeError> {
@@ -24,7 +24,7 @@ pub(super) async fn give_back(vm: &dyn Vm) -> Result<(), NodeError> {
         let counters = vm.counters().await?;
         Ok::<_, NodeError>(counters.and_then(|counters| counters.given_back_bytes))
     };
-    let patient_until = Instant::now() + GIVING_PATIENCE;
+    let patient_until = Instant::now() + GIVING_TIMEOUT;
     let mut before = given().await?;
     loop {
         tokio::time::sleep(GIVING_WINDOW).await;
@@ -38,7 +38,7 @@ pub(super) async fn give_back(vm: &dyn Vm) -> Result<(), NodeError> {
 
 /// Waits until the guest has nothing left to do: every sandbox would do it again.
 pub(super) async fn settle(pid: u32) -> Result<(), NodeError> {
-    let patient_until = Instant::now() + SETTLE_PATIENCE;
+    let patient_until = Instant::now() + SETTLE_TIMEOUT;
     loop {
         let before = cpu_time(pid).map_err(NodeError::host("tell a machine's CPU time"))?;
         tokio::time::sleep(SETTLE_WINDOW).await;

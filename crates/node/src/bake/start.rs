@@ -18,7 +18,7 @@ const EARLY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest that anything is waited for, whatever a check says.
 const READY_PATIENCE_MAX: Duration = Duration::from_secs(15 * 60);
 /// How long reading the last words of a command may take.
-const WORDS_PATIENCE: Duration = Duration::from_secs(5);
+const WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a check came out.
 struct Checked {
@@ -163,6 +163,6 @@ async fn last_words(link: &Link, info: &ProcessInfo) -> String {
         Ok::<_, CallError>(())
     };
     // What cannot be read is missing in an error that says enough without it.
-    drop(tokio::time::timeout(WORDS_PATIENCE, reading).await);
+    drop(tokio::time::timeout(WORDS_TIMEOUT, reading).await);
     String::from_utf8_lossy(&words).trim().to_owned()
 }

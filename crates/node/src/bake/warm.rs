@@ -9,7 +9,7 @@ use super::Bake;
 use crate::error::NodeError;
 
 /// How long one warm-up command may take.
-const WARM_PATIENCE: Duration = Duration::from_secs(300);
+const WARM_TIMEOUT: Duration = Duration::from_secs(300);
 /// What is kept of a warm-up command's words for an error.
 const WARM_OUTPUT_BYTES: usize = 4096;
 
@@ -32,8 +32,8 @@ impl Bake<'_> {
         spec.user = Some(User::ROOT);
         let running = link.exec(spec, b"", limits);
         let silent =
-            NodeError::GuestSilent { what: "finish a warm-up command", seconds: WARM_PATIENCE.as_secs() };
-        let output = tokio::time::timeout(WARM_PATIENCE, running)
+            NodeError::GuestSilent { what: "finish a warm-up command", seconds: WARM_TIMEOUT.as_secs() };
+        let output = tokio::time::timeout(WARM_TIMEOUT, running)
             .await
             .map_err(|_| silent)?
             .map_err(NodeError::guest("run a warm-up command"))?;

@@ -12,10 +12,10 @@ use storage::Durability;
 
 use super::{Driver, Running};
 use crate::bake::boot_files;
-use crate::berth::{Berth, open_disk};
 use crate::error::NodeError;
 use crate::hibernation;
 use crate::identity::{Who, identity};
+use crate::machine_resources::{MachineResources, open_disk};
 use crate::record::MemoryBase;
 use crate::restore::{find_volumes, mount_volumes, open_network};
 
@@ -34,18 +34,18 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         let _turn = shared.restore_turn().await?;
         self.forget_network();
-        let mut berth = Berth::take(&self.shared.network, self.directory.clone()).await?;
+        let mut resources = MachineResources::take(&self.shared.network, self.directory.clone()).await?;
         self.record.memory = MemoryBase::Booted(format!("memory.{}", self.record.generation));
         self.enter(Phase::Starting, Durability::Synced)?;
-        match self.boot(&files, &mut berth).await {
+        match self.boot(&files, &mut resources).await {
             Ok((vm, link)) => {
-                self.running = Some(Running::new(&self.shared, vm, Some(link), berth, None));
+                self.running = Some(Running::new(&self.shared, vm, Some(link), resources, None));
                 self.record.died = None;
                 self.record.engine = Some(self.shared.engine.fingerprint().clone());
                 self.enter(Phase::Running, Durability::Unsynced)
             }
             Err(error) => {
-                berth.leave(&self.shared.network).await;
+                resources.leave(&self.shared.network).await;
                 let reason = format!("it did not start from its disk: {error}");
                 tracing::warn!(sandbox.id = %self.record.id, ?before, "{reason}");
                 self.machine_ended(reason).await;
@@ -57,7 +57,7 @@ impl Driver {
     async fn boot(
         &mut self,
         files: &crate::bake::BootFiles,
-        berth: &mut Berth,
+        resources: &mut MachineResources,
     ) -> Result<(Arc<dyn Vm>, Link), NodeError> {
         let host = NodeError::host;
         // From here on the disk moves on; memory saved before would not fit it.
@@ -66,23 +66,23 @@ impl Driver {
         let name = self.record.own_memory().unwrap_or("memory").to_owned();
         let memory = create_memory(&self.directory.join(name), self.record.shape.memory_bytes())?;
         let plan = BootPlan {
-            place: self.shared.names.place(&berth.directory, berth.slot),
+            place: self.shared.names.place(&resources.directory, resources.slot),
             shape: self.record.shape,
             kernel: files.kernel.clone(),
             initramfs: files.initramfs.clone(),
             memory,
             disk: open_disk(&self.disk())?,
             volumes: self.shared.volumes.drives(&self.record.volumes)?,
-            tap: berth.tap.take(),
+            tap: resources.tap.take(),
         };
         let vm = self.shared.engine.boot(plan).await?;
         let dns = self.shared.config.name_servers.told_to(self.record.network);
-        berth.told = Some(dns.clone());
+        resources.told = Some(dns.clone());
         let identity = identity(
             self.record.host_name(),
             &self.record.identity_seed,
             Who::Anew,
-            berth.addresses,
+            resources.addresses,
             NetworkPast::None,
             dns,
         )
@@ -92,7 +92,7 @@ impl Driver {
             let patience = self.shared.config.guest_patience;
             find_volumes(&link, &self.record.volumes, patience).await?;
             mount_volumes(&link, &self.record.volumes, 0, patience).await?;
-            open_network(&self.shared, berth.slot, self.record.network).await?;
+            open_network(&self.shared, resources.slot, self.record.network).await?;
             Ok(link)
         };
         match connected.await {
@@ -143,7 +143,7 @@ pub(crate) async fn first_link(
         }
     };
     if outcome.is_ok() {
-        vm.step_back();
+        vm.deprioritize();
     } else {
         let console = vm.console_tail().await;
         tracing::warn!(%console, "a guest did not boot");

@@ -9,7 +9,7 @@ use super::{Driver, Running};
 use crate::error::NodeError;
 
 /// How long after its connections a machine process that ends may be seen to have ended.
-pub(crate) const DEATH_PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const DEATH_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Driver {
     /// A failed operation may have failed because the machine ended under it; then that is what callers see next.
@@ -24,7 +24,7 @@ impl Driver {
     pub(super) async fn or_death<T>(&mut self, outcome: Result<T, NodeError>) -> Result<T, NodeError> {
         let noticed = matches!(outcome, Err(NodeError::Control(_) | NodeError::Guest { .. }));
         let Some(running) = self.running.as_ref().filter(|_| noticed) else { return outcome };
-        let Ok(exit) = tokio::time::timeout(DEATH_PATIENCE, running.vm.exited()).await else {
+        let Ok(exit) = tokio::time::timeout(DEATH_TIMEOUT, running.vm.exited()).await else {
             return outcome;
         };
         self.machine_ended(exit.reason.clone()).await;
@@ -52,19 +52,19 @@ impl Driver {
 
     /// Gives back what a machine that has ended held on the host.
     pub(super) async fn give_up(&self, running: Running) {
-        let Running { berth, pin, .. } = running;
-        berth.leave(&self.shared.network).await;
+        let Running { resources, pin, .. } = running;
+        resources.leave(&self.shared.network).await;
         drop(pin);
         self.shared.snapshots.collect();
     }
 
     /// Ends the machine of a sandbox that has fallen asleep. Its network waits for a while for the sandbox to come back.
     pub(super) async fn end_asleep(&mut self) {
-        let Some(Running { vm, berth, pin, link, meter }) = self.asleep.take() else { return };
+        let Some(Running { vm, resources, pin, link, meter }) = self.asleep.take() else { return };
         drop(link);
         meter.ask_last().await;
         vm.kill().await;
-        self.resting = Some(berth.rest(&self.shared.network));
+        self.resting = Some(resources.rest(&self.shared.network));
         drop(pin);
         self.shared.snapshots.collect();
     }

@@ -11,9 +11,9 @@ use crate::error::NodeError;
 use crate::volumes::{AttachMode, VolumeAttachment, any_writable};
 
 /// How long a guest that is about to be removed may take to write out what it has in memory for its volumes.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a guest may take to note its name servers.
-const RESOLVER_PATIENCE: Duration = Duration::from_secs(5);
+const RESOLVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// Written down first, so that it holds whenever the guest runs.
@@ -25,7 +25,7 @@ impl Driver {
         self.record = next;
         self.publish();
         if let Some(running) = &self.running {
-            self.shared.network.set_policy(running.berth.slot, policy).await?;
+            self.shared.network.set_policy(running.resources.slot, policy).await?;
             self.tell_resolver(policy).await;
         }
         Ok(())
@@ -36,11 +36,11 @@ impl Driver {
         let name_servers = &self.shared.config.name_servers;
         let (servers, before) = (name_servers.told_to(policy), name_servers.told_to(Policy::Open));
         let Ok(link) = self.link().await else { return };
-        let told = tokio::time::timeout(RESOLVER_PATIENCE, link.set_resolver(servers.clone(), before)).await;
+        let told = tokio::time::timeout(RESOLVER_TIMEOUT, link.set_resolver(servers.clone(), before)).await;
         match told {
             Ok(Ok(())) => {
                 if let Some(running) = &mut self.running {
-                    running.berth.told = Some(servers);
+                    running.resources.told = Some(servers);
                 }
             }
             Ok(Err(error)) => {
@@ -73,7 +73,7 @@ impl Driver {
             return;
         }
         let id = &self.record.id;
-        match tokio::time::timeout(FLUSH_PATIENCE, link.grow_volume(slot, bytes)).await {
+        match tokio::time::timeout(FLUSH_TIMEOUT, link.grow_volume(slot, bytes)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::info!(sandbox.id = %id, %error, "the file system of a volume did not grow")
@@ -92,7 +92,7 @@ impl Driver {
             return;
         }
         let id = &self.record.id;
-        match tokio::time::timeout(FLUSH_PATIENCE, link.seal_volumes()).await {
+        match tokio::time::timeout(FLUSH_TIMEOUT, link.seal_volumes()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(sandbox.id = %id, %error, "sandbox {id} did not flush its volumes");

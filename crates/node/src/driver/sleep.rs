@@ -11,10 +11,10 @@ use storage::Durability;
 use tracing::info_span;
 
 use super::{Driver, Running};
-use crate::berth::Berth;
 use crate::error::NodeError;
 use crate::hibernation::{self, Image};
 use crate::identity::{Who, identity};
+use crate::machine_resources::MachineResources;
 use crate::read_ahead;
 use crate::record::MemoryBase;
 use crate::restore::{self, LiveMachine, RestoreTimings, milliseconds};
@@ -108,7 +108,7 @@ impl Driver {
             self.publish();
         }
         if let Some(running) = &running {
-            self.shared.network.leave_soon(running.berth.slot);
+            self.shared.network.leave_soon(running.resources.slot);
         }
         self.asleep = running;
         let keep = self.record.own_memory().map(str::to_owned);
@@ -137,39 +137,38 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         let _turn = shared.restore_turn().await?;
         self.enter(Phase::Waking, Durability::Unsynced)?;
-        let again = self
-            .resting
-            .take()
-            .and_then(|resting| Berth::take_again(&self.shared.network, self.directory.clone(), resting));
+        let again = self.resting.take().and_then(|resting| {
+            MachineResources::take_again(&self.shared.network, self.directory.clone(), resting)
+        });
         let taken = match again {
-            Some(berth) => Ok(berth),
-            None => Berth::take(&self.shared.network, self.directory.clone()).await,
+            Some(resources) => Ok(resources),
+            None => MachineResources::take(&self.shared.network, self.directory.clone()).await,
         };
-        let berth = match taken {
-            Ok(berth) => berth,
+        let resources = match taken {
+            Ok(resources) => resources,
             Err(error) => {
                 self.enter(Phase::Hibernated, Durability::Unsynced)?;
                 return Err(error);
             }
         };
-        self.wake_in(image, berth, prepare).await
+        self.wake_in(image, resources, prepare).await
     }
 
     async fn wake_in(
         &mut self,
         image: Image,
-        mut berth: Berth,
+        mut resources: MachineResources,
         prepare: Step,
     ) -> Result<RestoreTimings, NodeError> {
         let mut timings = RestoreTimings::default();
         let dns = self.shared.config.name_servers.told_to(self.record.network);
-        let knows = berth.told.as_ref() == Some(&dns);
-        berth.told = Some(dns.clone());
+        let knows = resources.told.as_ref() == Some(&dns);
+        resources.told = Some(dns.clone());
         let made = identity(
             self.record.host_name(),
             &self.record.identity_seed,
             Who::Same,
-            berth.addresses,
+            resources.addresses,
             NetworkPast::Possible,
             dns,
         );
@@ -178,13 +177,13 @@ impl Driver {
             Ok(identity) if knows => Identity { network: None, ..identity },
             Ok(identity) => identity,
             Err(error) => {
-                berth.leave(&self.shared.network).await;
+                resources.leave(&self.shared.network).await;
                 self.enter(Phase::Hibernated, Durability::Unsynced)?;
                 return Err(NodeError::host("make an identity")(error));
             }
         };
-        let loaded = match self.load_image(&image, &mut berth, prepare, &mut timings).await {
-            Ok(vm) => match self.use_up_image(&*vm, &berth) {
+        let loaded = match self.load_image(&image, &mut resources, prepare, &mut timings).await {
+            Ok(vm) => match self.use_up_image(&*vm, &resources) {
                 Ok(()) => Ok(vm),
                 Err(error) => {
                     vm.kill().await;
@@ -197,7 +196,7 @@ impl Driver {
             Ok(vm) => vm,
             Err(error) => {
                 // The guest has not run: the image is as good as before.
-                berth.leave(&self.shared.network).await;
+                resources.leave(&self.shared.network).await;
                 hibernation::withdraw_waking(&self.directory)
                     .map_err(NodeError::host("keep the hibernation image"))?;
                 self.enter(Phase::Hibernated, Durability::Unsynced)?;
@@ -206,11 +205,11 @@ impl Driver {
         };
         let confirm = Step::begin(info_span!("machine.confirm", otel.kind = "internal"));
         let patience = self.shared.config.guest_patience;
-        match restore::enliven(vm, &self.record.id, identity, patience).await {
+        match restore::resume_and_confirm(vm, &self.record.id, identity, patience).await {
             Ok(LiveMachine { vm, link }) => {
                 timings.confirm_ms = confirm.end_ms();
-                let slot = berth.slot;
-                self.running = Some(Running::new(&self.shared, vm, Some(link), berth, None));
+                let slot = resources.slot;
+                self.running = Some(Running::new(&self.shared, vm, Some(link), resources, None));
                 self.record.memory = MemoryBase::Own(image.memory);
                 self.enter(Phase::Running, Durability::Unsynced)?;
                 hibernation::remove_leftovers(&self.directory, self.record.own_memory())
@@ -220,7 +219,7 @@ impl Driver {
                 Ok(timings)
             }
             Err(error) => {
-                berth.leave(&self.shared.network).await;
+                resources.leave(&self.shared.network).await;
                 self.machine_ended(format!("it did not wake: {error}")).await;
                 Err(error)
             }
@@ -228,11 +227,11 @@ impl Driver {
     }
 
     /// Writes down which machine it is now, and ends the validity of the image: the guest is about to run.
-    fn use_up_image(&mut self, vm: &dyn machine::Vm, berth: &Berth) -> Result<(), NodeError> {
+    fn use_up_image(&mut self, vm: &dyn machine::Vm, resources: &MachineResources) -> Result<(), NodeError> {
         let mut next = self.record.clone();
         next.vm = Some(vm.record());
         next.engine = Some(self.shared.engine.fingerprint().clone());
-        next.slot = Some(berth.slot.get());
+        next.slot = Some(resources.slot.get());
         next.write(&self.directory, Durability::Unsynced)
             .map_err(NodeError::host("write down the machine"))?;
         hibernation::retire(&self.directory).map_err(NodeError::host("retire the hibernation image"))?;
@@ -243,7 +242,7 @@ impl Driver {
     async fn load_image(
         &self,
         image: &Image,
-        berth: &mut Berth,
+        resources: &mut MachineResources,
         prepare: Step,
         timings: &mut RestoreTimings,
     ) -> Result<Arc<dyn machine::Vm>, NodeError> {
@@ -253,7 +252,7 @@ impl Driver {
         let (engine, names) = (&*self.shared.engine, &self.shared.names);
         let prepared = async {
             let volumes = self.shared.volumes.drives(&self.record.volumes)?;
-            restore::prepare_own(engine, names, berth, self.record.shape, &memory, volumes).await
+            restore::prepare_own(engine, names, resources, self.record.shape, &memory, volumes).await
         };
         let prepared = prepared.await;
         let noted = noted.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));

@@ -15,7 +15,7 @@ use crate::hibernation::Image;
 use crate::read_ahead;
 use crate::restore::milliseconds;
 use crate::save::{self, Afterwards, FirstUse, MEMORY_MODE, SaveTimings, Subject, Targets, staged_targets};
-use crate::snapshots::{self, Pin, Purpose};
+use crate::snapshots::{self, Pin, SnapshotKind};
 use crate::volumes::{VolumeRead, any_writable};
 
 impl Driver {
@@ -28,7 +28,7 @@ impl Driver {
 
     pub(super) async fn snapshot(
         &mut self,
-        purpose: Purpose,
+        purpose: SnapshotKind,
         id: SnapshotId,
     ) -> Result<(Pin, SaveTimings), NodeError> {
         if self.record.phase.on(Request::Snapshot) == Verdict::Refuse {
@@ -38,7 +38,7 @@ impl Driver {
         if any_writable(&self.record.volumes) {
             return Err(NodeError::HasVolumes(self.record.id.clone()));
         }
-        let first_use = if purpose == Purpose::Fork { FirstUse::Now } else { FirstUse::Later };
+        let first_use = if purpose == SnapshotKind::Fork { FirstUse::Now } else { FirstUse::Later };
         let staged = self.shared.snapshots.stage()?;
         let targets = staged_targets(&staged, first_use)?;
         let (saved, mut timings, base_sums) = match self.record.phase {
@@ -61,7 +61,7 @@ impl Driver {
     async fn take_instant(
         &mut self,
         targets: &Targets,
-        purpose: &Purpose,
+        purpose: &SnapshotKind,
     ) -> Result<(Saved, SaveTimings), NodeError> {
         let paused = self.record.phase == Phase::Paused;
         if !paused {
@@ -78,13 +78,13 @@ impl Driver {
             disk: &disk,
         };
         // A kept snapshot may one day be started from its disk alone, so what the guest has only in memory goes to disk first.
-        let flush = if *purpose == Purpose::Kept { Flush::FileSystems } else { Flush::Nothing };
+        let flush = if *purpose == SnapshotKind::Kept { Flush::FileSystems } else { Flush::Nothing };
         let afterwards = if paused { Afterwards::StayPaused } else { Afterwards::Resume };
         save::take(&subject, targets, flush, afterwards).await
     }
 
     /// A hibernated sandbox is its files already.
-    fn copy_image(&self, targets: &Targets) -> Result<memory::Sums, NodeError> {
+    fn copy_image(&self, targets: &Targets) -> Result<memory::Checksums, NodeError> {
         let damaged = || NodeError::Damaged { what: "its hibernation image is not there".to_owned() };
         let image = Image::read(&self.directory).ok_or_else(damaged)?;
         image.verify(&self.directory)?;
@@ -108,9 +108,9 @@ impl Driver {
         staged: Staged,
         id: &SnapshotId,
         targets: &Targets,
-        purpose: Purpose,
+        purpose: SnapshotKind,
         saved: &Saved,
-        base_sums: Option<memory::Sums>,
+        base_sums: Option<memory::Checksums>,
     ) -> Result<Pin, NodeError> {
         let memory_sums = save::memory_sums(&targets.memory, base_sums, saved)?;
         let origin = self.shared.snapshots.pin_for_recovery(&self.record.origin).ok();
@@ -119,7 +119,8 @@ impl Driver {
             None => return Err(NodeError::Damaged { what: "a snapshot without a disk".to_owned() }),
         };
         save::write_sums(&staged, &memory_sums, &disk_sums)?;
-        let durability = if purpose == Purpose::Fork { Durability::Unsynced } else { Durability::Synced };
+        let durability =
+            if purpose == SnapshotKind::Fork { Durability::Unsynced } else { Durability::Synced };
         let mut about =
             snapshots::about(purpose, self.record.template.clone(), self.fingerprint(), self.record.shape);
         about.parent = Some(self.record.origin.clone());

@@ -8,9 +8,9 @@ use crate::volumes::VolumeRead;
 
 /// What a snapshot is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct SnapshotMetadata {
     /// Why it exists.
-    pub purpose: Purpose,
+    pub purpose: SnapshotKind,
     /// The template it descends from.
     pub template: TemplateName,
     /// The snapshot its machine was made from; none for a template.
@@ -33,7 +33,7 @@ pub struct About {
 /// Why a snapshot exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum SnapshotKind {
     /// A template, baked from exactly these parts.
     Template {
         /// Digest of everything it was baked from.
@@ -52,7 +52,7 @@ pub struct SnapshotInfo {
     pub id: SnapshotId,
     /// What it is of.
     #[serde(flatten)]
-    pub about: About,
+    pub about: SnapshotMetadata,
     /// Bytes on disk of its memory and its disk, shared or not; of one that is only in the archive the bytes of memory that had
     /// changed when it was taken.
     pub size_bytes: u64,
@@ -76,12 +76,12 @@ pub enum SnapshotPlace {
 
 /// Describes a snapshot about to be made.
 pub(crate) fn about(
-    purpose: Purpose,
+    purpose: SnapshotKind,
     template: TemplateName,
     fingerprint: EngineFingerprint,
     shape: MachineShape,
-) -> About {
-    About {
+) -> SnapshotMetadata {
+    SnapshotMetadata {
         purpose,
         template,
         parent: None,

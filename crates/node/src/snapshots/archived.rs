@@ -9,8 +9,8 @@ use domain::SnapshotId;
 use storage::{Durability, Snapshot, Staged};
 
 use super::{
-    About, DEVICES, Entry, LANDED_DISK, LANDED_STAMP, Pin, Purpose, Snapshots, file_bytes, mark_deleted,
-    unique_bytes,
+    DEVICES, Entry, LANDED_DISK, LANDED_STAMP, Pin, SnapshotKind, SnapshotMetadata, Snapshots, file_bytes,
+    mark_deleted, unique_bytes,
 };
 use crate::error::NodeError;
 
@@ -35,7 +35,7 @@ impl Snapshots {
     }
 
     /// What leads to a snapshot in the archive.
-    pub(crate) fn archived(&self, id: &SnapshotId) -> Option<Arc<Snapshot<About>>> {
+    pub(crate) fn archived(&self, id: &SnapshotId) -> Option<Arc<Snapshot<SnapshotMetadata>>> {
         self.lock().get(id)?.archived.clone()
     }
 
@@ -47,7 +47,7 @@ impl Snapshots {
     /// Snapshots that users keep and that are on this host only, oldest first.
     pub(crate) fn unarchived(&self) -> Vec<SnapshotId> {
         let entries = self.lock();
-        let kept = |entry: &Entry| entry.about().is_some_and(|about| about.purpose == Purpose::Kept);
+        let kept = |entry: &Entry| entry.about().is_some_and(|about| about.purpose == SnapshotKind::Kept);
         let mut found: Vec<_> = entries
             .iter()
             .filter(|(_, entry)| !entry.condemned && entry.archived.is_none() && kept(entry))
@@ -151,7 +151,7 @@ pub(crate) fn remove_landed_disk(path: &Path) {
 }
 
 /// Bytes on disk that only a fetched disk uses.
-fn landed_bytes(snapshot: &Snapshot<About>) -> u64 {
+fn landed_bytes(snapshot: &Snapshot<SnapshotMetadata>) -> u64 {
     let disk = snapshot.path(DEVICES).map(|devices| devices.with_file_name(LANDED_DISK));
     disk.ok().and_then(|disk| File::open(disk).ok()).map_or(0, |disk| file_bytes(&disk))
 }
@@ -179,7 +179,7 @@ mod tests {
             tsc_khz: 1_000_000,
         };
         let template = TemplateName::parse("minimal").unwrap();
-        let about = about(Purpose::Kept, template, fingerprint, MachineShape::new(1, 256).unwrap());
+        let about = about(SnapshotKind::Kept, template, fingerprint, MachineShape::new(1, 256).unwrap());
         let id = SnapshotId::parse("snapshot1").unwrap();
         let staged = snapshots.stage().unwrap();
         for name in [MEMORY, DISK, DEVICES] {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 
-use memory::{Sums, What};
+use memory::{Checksums, What};
 use storage::{Durability, Snapshot, write_file};
 
-use super::{About, DEVICES, DISK, DISK_SUMS, Held, MEMORY, MEMORY_SUMS, Pin, Snapshots};
+use super::{DEVICES, DISK, DISK_SUMS, Held, MEMORY, MEMORY_SUMS, Pin, SnapshotMetadata, Snapshots};
 use crate::error::NodeError;
 use crate::stamp::Stamp;
 
@@ -22,7 +22,7 @@ impl Snapshots {
         let snapshot = match &pin.held {
             Held::Local(snapshot) => snapshot,
             Held::Archived(snapshot) => {
-                self.archived.get::<About>(pin.id.as_str())?;
+                self.archived.get::<SnapshotMetadata>(pin.id.as_str())?;
                 return Ok(snapshot.read(DEVICES).map(drop)?);
             }
         };
@@ -31,9 +31,9 @@ impl Snapshots {
         }
         if !stamps_hold(snapshot) {
             // Lengths and manifest first: a file cut short is told as such.
-            self.store.get::<About>(pin.id.as_str())?;
+            self.store.get::<SnapshotMetadata>(pin.id.as_str())?;
             for (name, sums_name) in [(MEMORY, MEMORY_SUMS), (DISK, DISK_SUMS)] {
-                let sums = Sums::decode(&snapshot.read(sums_name)?)
+                let sums = Checksums::decode(&snapshot.read(sums_name)?)
                     .map_err(|error| NodeError::Damaged { what: format!("{sums_name}: {error}") })?;
                 let file = File::open(pin.path(name)?).map_err(NodeError::host("open a snapshot"))?;
                 sums.verify(&file, What::All)
@@ -50,7 +50,7 @@ impl Snapshots {
 }
 
 /// Remembers that the files are good as they are now.
-pub(super) fn write_stamps(snapshot: &Snapshot<About>) {
+pub(super) fn write_stamps(snapshot: &Snapshot<SnapshotMetadata>) {
     let written = stamps(snapshot).and_then(|stamps| {
         let path = snapshot.path(MEMORY).map_err(io::Error::other)?.with_file_name(VERIFIED);
         write_file(&path, &serde_json::to_vec(&stamps)?, Durability::Unsynced)
@@ -60,7 +60,7 @@ pub(super) fn write_stamps(snapshot: &Snapshot<About>) {
     }
 }
 
-fn stamps(snapshot: &Snapshot<About>) -> io::Result<HashMap<String, Stamp>> {
+fn stamps(snapshot: &Snapshot<SnapshotMetadata>) -> io::Result<HashMap<String, Stamp>> {
     let mut stamps = HashMap::new();
     for name in STAMPED {
         let path = snapshot.path(name).map_err(io::Error::other)?;
@@ -69,7 +69,7 @@ fn stamps(snapshot: &Snapshot<About>) -> io::Result<HashMap<String, Stamp>> {
     Ok(stamps)
 }
 
-fn stamps_hold(snapshot: &Snapshot<About>) -> bool {
+fn stamps_hold(snapshot: &Snapshot<SnapshotMetadata>) -> bool {
     let Ok(memory) = snapshot.path(MEMORY) else { return false };
     let Ok(bytes) = std::fs::read(memory.with_file_name(VERIFIED)) else { return false };
     let Ok(stamps) = serde_json::from_slice::<HashMap<String, Stamp>>(&bytes) else { return false };

@@ -6,7 +6,7 @@ use guest_link::GuestPath;
 use guest_link::message::{EntryKind, decode};
 use guest_link::tool::{CopyFrom, CopyRequest, CopyWhat, Found, ToolRequest};
 
-use super::{SMALL_PATIENCE, Workshop, tool};
+use super::{SMALL_TIMEOUT, Workshop, tool};
 use crate::error::NodeError;
 
 /// Something to copy.
@@ -53,7 +53,7 @@ impl Workshop {
     /// What is at a path; `None` when nothing is. Links in it are followed, inside the disk where it lies in an attached one.
     pub async fn look(&self, path: &GuestPath) -> Result<Option<Entries>, NodeError> {
         const WHAT: &str = "look at a path";
-        let answer = self.tool(WHAT, &ToolRequest::Look(tool::place(path)), SMALL_PATIENCE).await?;
+        let answer = self.tool(WHAT, &ToolRequest::Look(tool::place(path)), SMALL_TIMEOUT).await?;
         if answer.is_empty() {
             return Ok(None);
         }
@@ -83,6 +83,6 @@ impl Workshop {
             .map_err(|error| NodeError::Tool { what: WHAT, said: error.to_string() })?;
         let owner = Some(user.to_owned()).filter(|user| !user.is_empty());
         let request = ToolRequest::MakeDirectory { path, owner };
-        self.tool(WHAT, &request, SMALL_PATIENCE).await.map(drop)
+        self.tool(WHAT, &request, SMALL_TIMEOUT).await.map(drop)
     }
 }

@@ -71,7 +71,7 @@ pub enum PullError {
         /// What it says.
         message: String,
     },
-    /// An answer that makes no sense.
+    /// A malformed answer.
     #[error("`{host}` does not follow the protocol: {reason}")]
     Protocol {
         /// Which host.

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use domain::{SandboxId, SnapshotId};
 use guest_link::client::ExecLimits;
 use guest_link::message::ProcessSpec;
-use node::{CreateFrom, CreateRequest, MachinesWaiting, Node, Sandbox, SnapshotPlace};
+use node::{CreateFrom, CreateRequest, Node, PrestartedVmms, Sandbox, SnapshotPlace};
 use serde_json::json;
 
 use crate::command::template;
@@ -128,8 +128,8 @@ pub(crate) struct Shown {
 pub(crate) async fn run(settings: &Settings, command: Command, format: Format) -> anyhow::Result<ExitCode> {
     let mut settings = settings.clone();
     // A call that ends at once has no use for what is made ahead of need.
-    settings.node.machines_waiting = MachinesWaiting::always(0);
-    settings.node.networks_prepared = 0;
+    settings.node.prestarted_vmms = PrestartedVmms::always(0);
+    settings.node.prestarted_networks = 0;
     let node = open_node(&settings).await?;
     let outcome = perform(&node, command, format).await;
     node.close().await;

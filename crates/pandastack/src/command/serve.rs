@@ -26,7 +26,7 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 const BOOTSTRAP_KEY: &str = "PANDASTACK_BOOTSTRAP_KEY";
 pub(crate) const DATABASE: &str = "control.db";
 /// How long the last traces may take when the server stops.
-const TRACES_PATIENCE: Duration = Duration::from_secs(2);
+const TRACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -191,7 +191,7 @@ pub(crate) async fn run(
     let (served, (), ()) = tokio::join!(served, told, operators);
     control.close().await;
     if let Some(traces) = traces {
-        traces.finish(TRACES_PATIENCE).await;
+        traces.finish(TRACES_TIMEOUT).await;
     }
     served.context("serve")?;
     Ok(ExitCode::SUCCESS)

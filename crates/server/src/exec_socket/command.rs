@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contract::exec::ExecRequest;
 use contract::process::SignalName;
-use control::{AttendedInput, Caller, Control, ControlError, PartialOutput, exec_failure};
+use control::{Caller, Control, ControlError, InputSource, PartialOutput, exec_failure};
 use guest_link::client::{ProcessEvent, ProcessInput};
 use guest_link::message::{Channel, Exit};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub(super) struct Manner {
     /// Output as bytes in base64 instead of text.
     pub(super) binary: bool,
     /// The client writes to it.
-    pub(super) input: AttendedInput,
+    pub(super) input: InputSource,
 }
 
 /// Input for a command.

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Version, header};
 
 /// The way a client addresses a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum ProxyRoute {
     /// Below a path of the API, with a key.
     Keyed {
         /// The path.
@@ -28,7 +28,7 @@ pub(crate) struct Destination {
     /// The guest's port.
     pub(crate) port: u16,
     /// The way it came.
-    pub(crate) passage: Passage,
+    pub(crate) passage: ProxyRoute,
 }
 
 /// Names in `Connection`, which concern this connection and no other.
@@ -41,8 +41,8 @@ impl Destination {
     /// The part of the API's paths that stands for the guest's root; none when the guest has a host of its own.
     pub(super) fn prefix(&self) -> Option<&str> {
         match &self.passage {
-            Passage::Keyed { prefix } | Passage::Signed { prefix, .. } => Some(prefix),
-            Passage::Host => None,
+            ProxyRoute::Keyed { prefix } | ProxyRoute::Signed { prefix, .. } => Some(prefix),
+            ProxyRoute::Host => None,
         }
     }
 
@@ -57,7 +57,7 @@ impl Destination {
     pub(super) fn protocol_wanted(&self, request: &Request) -> Option<HeaderValue> {
         let protocol = request.headers().get(header::UPGRADE)?;
         let asked = connection_options(request.headers()).any(|name| name == "upgrade");
-        let limited = matches!(self.passage, Passage::Signed { limited: true, .. });
+        let limited = matches!(self.passage, ProxyRoute::Signed { limited: true, .. });
         let fits = !limited || protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
         (asked && fits && request.version() == Version::HTTP_11).then(|| protocol.clone())
     }

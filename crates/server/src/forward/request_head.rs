@@ -7,7 +7,7 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use control::ControlError;
 
-use super::destination::{Destination, Passage, connection_options};
+use super::destination::{Destination, ProxyRoute, connection_options};
 use crate::auth::QUERY_KEY;
 
 /// What every key of ours begins with.
@@ -60,7 +60,7 @@ fn holds(bytes: &[u8], mark: &[u8]) -> bool {
 
 /// A query without keys of ours. A guest's own `access_token` stays where no key is asked for.
 fn query(destination: &Destination, query: &str) -> String {
-    let keyed = matches!(destination.passage, Passage::Keyed { .. });
+    let keyed = matches!(destination.passage, ProxyRoute::Keyed { .. });
     let ours = |pair: &&str| {
         let value = pair.strip_prefix(QUERY_KEY).and_then(|rest| rest.strip_prefix('='));
         value.is_some_and(|value| keyed || holds(value.as_bytes(), KEY_MARK)) || (keyed && *pair == QUERY_KEY)
@@ -126,7 +126,7 @@ fn origin(destination: &Destination, value: &HeaderValue, host: Option<&str>) ->
 pub(super) fn headers(destination: &Destination, parts: &Parts, proxy: &Proxy) -> HeaderMap {
     let host = authority(&parts.uri, &parts.headers);
     let named: Vec<String> = connection_options(&parts.headers).collect();
-    let keyed = matches!(destination.passage, Passage::Keyed { .. });
+    let keyed = matches!(destination.passage, ProxyRoute::Keyed { .. });
     let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
     let mut seen = HeaderMap::with_capacity(parts.headers.len() + 6);
     for (name, value) in &parts.headers {
@@ -148,7 +148,7 @@ pub(super) fn headers(destination: &Destination, parts: &Parts, proxy: &Proxy) -
     }
     let host = host.unwrap_or_else(|| destination.local_authority());
     let told = match destination.passage {
-        Passage::Host => host.clone(),
+        ProxyRoute::Host => host.clone(),
         _ => destination.local_authority(),
     };
     let mut set = |name: HeaderName, text: &str| {

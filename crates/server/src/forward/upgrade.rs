@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// How long the client's end may take to get the answer that ends HTTP.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one end may go on after the other has ended.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -20,7 +20,7 @@ async fn one_way(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unp
 /// Carries bytes between both ends.
 pub(super) async fn carry(client: OnUpgrade, guest: OnUpgrade) {
     let both = async { tokio::try_join!(client, guest) };
-    let Ok(Ok((client, guest))) = tokio::time::timeout(CHANGE_PATIENCE, both).await else { return };
+    let Ok(Ok((client, guest))) = tokio::time::timeout(CHANGE_TIMEOUT, both).await else { return };
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_guest, to_guest) = tokio::io::split(TokioIo::new(guest));
     let mut inward = std::pin::pin!(one_way(from_client, to_guest));

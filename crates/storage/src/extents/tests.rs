@@ -4,7 +4,7 @@
 use super::*;
 use crate::clone::clone_file;
 use crate::test_pool::TestPool;
-use memory::Sums;
+use memory::Checksums;
 use memory::sums::DISK_CHUNK_BYTES;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -86,10 +86,10 @@ fn sums_updated_by_extents_equal_sums_of_all_bytes() {
     let mut runner = TestRunner::new(ProptestConfig::with_cases(96));
     let result = runner.run(&(changes(), changes()), |(before, after)| {
         let (base, clone) = fresh_files(pool.path(), &before, &after);
-        let base_sums = Sums::compute(&base, DISK_CHUNK_BYTES).unwrap();
+        let base_sums = Checksums::compute(&base, DISK_CHUNK_BYTES).unwrap();
         let ranges = changed_ranges(&base, &clone).unwrap();
         let updated = base_sums.updated(&clone, &ranges).unwrap();
-        prop_assert_eq!(updated, Sums::compute(&clone, DISK_CHUNK_BYTES).unwrap());
+        prop_assert_eq!(updated, Checksums::compute(&clone, DISK_CHUNK_BYTES).unwrap());
         check_covers(&base, &clone, &ranges);
         check_covers(&clone, &base, &changed_ranges(&clone, &base).unwrap());
         Ok(())

@@ -28,7 +28,7 @@ use crate::random::random_name;
 pub(super) const IMAGE: &str = "pool.img";
 const UNFINISHED: &str = ".new";
 /// How long closing waits for those who hold the pool.
-const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+const IN_USE_TIMEOUT: Duration = Duration::from_secs(2);
 const IN_USE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The image of a data directory.
@@ -177,7 +177,7 @@ impl Image {
         }
         kill_point::reached();
         // A process that is just being started holds what this one has open until it runs its own program.
-        let deadline = Instant::now() + IN_USE_PATIENCE;
+        let deadline = Instant::now() + IN_USE_TIMEOUT;
         loop {
             match rustix::mount::unmount(place, UnmountFlags::NOFOLLOW) {
                 Ok(()) => break,

@@ -138,7 +138,7 @@ struct Envelope<'a> {
 impl<A: Serialize> Manifest<A> {
     /// The bytes of the manifest's file.
     pub(super) fn encode(&self) -> Result<Vec<u8>, SnapshotError> {
-        let unfit = |source| SnapshotError::About { id: self.id.clone(), source };
+        let unfit = |source| SnapshotError::SnapshotMetadata { id: self.id.clone(), source };
         let manifest = serde_json::value::to_raw_value(self).map_err(unfit)?;
         let envelope = Envelope { digest: Digest::of(manifest.get().as_bytes()), manifest: &manifest };
         let bytes = serde_json::to_vec(&envelope).map_err(unfit)?;
@@ -195,8 +195,8 @@ fn decode<A: DeserializeOwned>(bytes: &[u8], id: &str) -> Result<Manifest<A>, Sn
         return Err(SnapshotError::Format { id: id.to_owned(), format: head.format });
     }
     // What we wrote is whole, so what does not fit now is the part whose shape the caller chose.
-    let manifest: Manifest<A> =
-        serde_json::from_str(text).map_err(|source| SnapshotError::About { id: id.to_owned(), source })?;
+    let manifest: Manifest<A> = serde_json::from_str(text)
+        .map_err(|source| SnapshotError::SnapshotMetadata { id: id.to_owned(), source })?;
     if manifest.id != id {
         return Err(damaged(Damage::OtherId));
     }
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(damage(&sealed("{}"), "abc"), Damage::Manifest);
         let later = sealed("{\"format\":2,\"whatever\":true}");
         assert!(matches!(decode::<Vec<u32>>(&later, "abc"), Err(SnapshotError::Format { format: 2, .. })));
-        assert!(matches!(decode::<String>(&good, "abc"), Err(SnapshotError::About { .. })));
+        assert!(matches!(decode::<String>(&good, "abc"), Err(SnapshotError::SnapshotMetadata { .. })));
     }
 
     #[test]

@@ -7,12 +7,12 @@ use serde::Deserialize;
 const VARIABLE: &str = "STORAGE_TEST_SNAPSHOTS";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct About {
+struct SnapshotMetadata {
     engine: String,
 }
 
-fn about() -> About {
-    About { engine: "qemu".to_owned() }
+fn about() -> SnapshotMetadata {
+    SnapshotMetadata { engine: "qemu".to_owned() }
 }
 
 fn stage(store: &SnapshotStore) -> Staged {
@@ -46,7 +46,7 @@ fn a_snapshot_is_made_read_and_removed() {
     let store = SnapshotStore::open(directory.path()).unwrap();
     for (id, durability) in [("a1", Durability::Synced), ("b2", Durability::Unsynced)] {
         stage(&store).commit(id, about(), durability).unwrap();
-        let snapshot = store.get::<About>(id).unwrap();
+        let snapshot = store.get::<SnapshotMetadata>(id).unwrap();
         assert_eq!(snapshot.manifest.about, about());
         assert_eq!(snapshot.read("devices").unwrap(), b"devices");
         assert_eq!(snapshot.read("memory.sums").unwrap(), b"sums");
@@ -61,7 +61,7 @@ fn a_snapshot_is_made_read_and_removed() {
     assert_eq!(store.list().unwrap(), ["a1", "b2"]);
     assert_eq!(store.remove("a1").unwrap(), Removal::Removed);
     assert_eq!(store.remove("a1").unwrap(), Removal::Absent);
-    assert!(matches!(store.get::<About>("a1"), Err(SnapshotError::NotFound { .. })));
+    assert!(matches!(store.get::<SnapshotMetadata>("a1"), Err(SnapshotError::NotFound { .. })));
     check_clean(directory.path(), &["b2"]);
 }
 
@@ -73,7 +73,7 @@ fn an_id_is_used_once_and_is_plain() {
     let again = stage(&store).commit("a", about(), Durability::Unsynced);
     assert!(matches!(again, Err(SnapshotError::AlreadyExists { .. })));
     for id in ["", "A", "a-b", "../a", "a/b", ".staging", &"a".repeat(41)] {
-        assert!(matches!(store.get::<About>(id), Err(SnapshotError::InvalidId)), "{id}");
+        assert!(matches!(store.get::<SnapshotMetadata>(id), Err(SnapshotError::InvalidId)), "{id}");
         assert!(matches!(store.remove(id), Err(SnapshotError::InvalidId)), "{id}");
         let committed = stage(&store).commit(id, about(), Durability::Unsynced);
         assert!(matches!(committed, Err(SnapshotError::InvalidId)), "{id}");
@@ -103,7 +103,7 @@ fn damage_has_a_name() {
         store.remove("a").unwrap();
         stage(&store).commit("a", about(), Durability::Unsynced).unwrap();
         harm(&directory.path().join("a"));
-        let read = store.get::<About>("a").and_then(|snapshot| snapshot.read("devices"));
+        let read = store.get::<SnapshotMetadata>("a").and_then(|snapshot| snapshot.read("devices"));
         match read {
             Err(SnapshotError::Damaged { what, .. }) => what,
             other => panic!("{other:?}"),
@@ -140,7 +140,7 @@ fn an_unsynced_snapshot_does_not_outlive_its_boot() {
     stage(&store).commit("a", about(), Durability::Unsynced).unwrap();
     let pretend_restart = |id: &str| {
         let path = directory.path().join(id).join(manifest::FILE);
-        let mut manifest = store.get::<About>(id).unwrap().manifest;
+        let mut manifest = store.get::<SnapshotMetadata>(id).unwrap().manifest;
         if let Persistence::ThisBoot { boot_id } = &mut manifest.persistence {
             *boot_id = "another".to_owned();
         }
@@ -149,11 +149,11 @@ fn an_unsynced_snapshot_does_not_outlive_its_boot() {
     store.sync("a").unwrap();
     store.sync("a").unwrap();
     pretend_restart("a");
-    assert_eq!(store.get::<About>("a").unwrap().manifest.persistence, Persistence::Synced);
+    assert_eq!(store.get::<SnapshotMetadata>("a").unwrap().manifest.persistence, Persistence::Synced);
 
     stage(&store).commit("b", about(), Durability::Unsynced).unwrap();
     pretend_restart("b");
-    match store.get::<About>("b") {
+    match store.get::<SnapshotMetadata>("b") {
         Err(SnapshotError::Damaged { what, .. }) => assert_eq!(what, Damage::NotSynced),
         other => panic!("{other:?}"),
     }
@@ -205,7 +205,7 @@ fn kill_everywhere(name: &str, borders_min: u32, check: impl Fn(&SnapshotStore))
 
 fn check_complete_or_absent(store: &SnapshotStore) {
     for id in store.list().unwrap() {
-        let snapshot = store.get::<About>(&id).unwrap();
+        let snapshot = store.get::<SnapshotMetadata>(&id).unwrap();
         assert_eq!(snapshot.read("devices").unwrap(), b"devices");
         assert_eq!(std::fs::read(snapshot.path("memory").unwrap()).unwrap(), b"memory");
     }

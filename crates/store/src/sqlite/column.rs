@@ -8,7 +8,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRe
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{BuildSource, BuildStatus, NetworkMode, Scope, Standing};
+use crate::{BuildSource, BuildStatus, NetworkMode, ProvisionState, Scope};
 
 /// Text that is checked by its type, such as an id.
 pub(super) struct Checked<T>(pub(super) T);
@@ -100,7 +100,7 @@ macro_rules! words {
 }
 
 words!(Scope { Read = "read", Write = "write", Admin = "admin" });
-words!(Standing { Creating = "creating", Live = "live", Deleting = "deleting" });
+words!(ProvisionState { Creating = "creating", Live = "live", Deleting = "deleting" });
 words!(NetworkMode { None = "none", All = "all" });
 words!(BuildStatus {
     Queued = "queued",

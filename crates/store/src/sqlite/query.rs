@@ -80,7 +80,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Tells a row that makes no sense from a database that fails. The text names the column and not what is in it.
+/// Tells a malformed row from a database that fails. The text names the column and not what is in it.
 fn unreadable(row: &Row<'_>, error: rusqlite::Error) -> StoreError {
     let (column, why) = match &error {
         rusqlite::Error::FromSqlConversionFailure(column, _, why) => (*column, why.to_string()),

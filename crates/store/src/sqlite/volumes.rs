@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::column::{Bits, Checked};
 use super::query::{add, all, change, first};
-use crate::{Quota, Standing, StoreError, VolumeRow};
+use crate::{ProvisionState, Quota, StoreError, VolumeRow};
 
 /// A `SELECT` of whole rows.
 macro_rules! select {
@@ -71,7 +71,7 @@ pub(super) fn change_one(
     db: &Connection,
     id: &VolumeId,
     size_mib: u64,
-    standing: Standing,
+    standing: ProvisionState,
 ) -> Result<bool, StoreError> {
     let statement = "UPDATE volumes SET size_mib = ?2, standing = ?3 WHERE id = ?1";
     change(db, statement, params![id.as_str(), Bits(size_mib), standing])

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use domain::SandboxId;
 use rusqlite::Connection;
-use store::{SandboxChange, SqliteStore, Standing, Store, StoreError};
+use store::{ProvisionState, SandboxChange, SqliteStore, Store, StoreError};
 
 use crate::sample::{event, plenty, sandbox, sandbox_id, tenant_id, token};
 
@@ -31,7 +31,8 @@ async fn child() {
                 let pair = vec![sandbox("a", number), sandbox("a", 1_000_000 + number)];
                 store.add_sandboxes(pair, &plenty()).await.unwrap();
                 say(&format!("added {number}"));
-                let change = SandboxChange { standing: Some(Standing::Live), ..SandboxChange::default() };
+                let change =
+                    SandboxChange { standing: Some(ProvisionState::Live), ..SandboxChange::default() };
                 assert!(store.change_sandbox(&sandbox_id(number), change).await.unwrap());
                 say(&format!("live {number}"));
                 store.add_event(event("a", writer, number)).await.unwrap();
@@ -99,7 +100,7 @@ async fn look(path: &std::path::Path, said: &[String]) {
         let (what, number) = line.split_once(' ').unwrap();
         let id: SandboxId = sandbox_id(number.parse().unwrap());
         let row = store.sandbox(&id).await.unwrap().unwrap_or_else(|| panic!("{line}: lost"));
-        assert!(what == "added" || row.standing == Standing::Live, "{line}: {row:?}");
+        assert!(what == "added" || row.standing == ProvisionState::Live, "{line}: {row:?}");
     }
     let rows = store.sandboxes(&tenant_id("a")).await.unwrap();
     let low = rows.iter().filter(|row| row.created_ms < 1_000_000).count();

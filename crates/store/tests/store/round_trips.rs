@@ -7,8 +7,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use store::{
-    AuditRow, EventRow, NetworkMode, Quota, ReplRow, SandboxChange, SandboxRow, Scope, SnapshotRow, Standing,
-    Store, TenantRow, TokenRow, VolumeAttachment, VolumeRow,
+    AuditRow, EventRow, NetworkMode, ProvisionState, Quota, ReplRow, SandboxChange, SandboxRow, Scope,
+    SnapshotRow, Store, TenantRow, TokenRow, VolumeAttachment, VolumeRow,
 };
 
 use crate::Fresh;
@@ -28,8 +28,8 @@ fn texts() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map(text(), text(), 0..4)
 }
 
-fn standing() -> impl Strategy<Value = Standing> {
-    prop_oneof![Just(Standing::Creating), Just(Standing::Live), Just(Standing::Deleting)]
+fn standing() -> impl Strategy<Value = ProvisionState> {
+    prop_oneof![Just(ProvisionState::Creating), Just(ProvisionState::Live), Just(ProvisionState::Deleting)]
 }
 
 fn network() -> impl Strategy<Value = NetworkMode> {

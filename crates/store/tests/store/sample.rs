@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use domain::{BuildId, SandboxId, SnapshotId, TenantId, VolumeId};
 use store::{
-    AuditRow, BuildRow, BuildSource, BuildStatus, EventRow, NetworkMode, Quota, ReplRow, SandboxRow, Scope,
-    SnapshotRow, Standing, TemplateRow, TenantRow, TokenRow, VolumeAttachment, VolumeRow,
+    AuditRow, BuildRow, BuildSource, BuildStatus, EventRow, NetworkMode, ProvisionState, Quota, ReplRow,
+    SandboxRow, Scope, SnapshotRow, TemplateRow, TenantRow, TokenRow, VolumeAttachment, VolumeRow,
 };
 
 pub(crate) fn tenant_id(name: &str) -> TenantId {
@@ -63,7 +63,7 @@ pub(crate) fn sandbox(tenant: &str, number: usize) -> SandboxRow {
     SandboxRow {
         id: sandbox_id(number),
         tenant: tenant_id(tenant),
-        standing: Standing::Creating,
+        standing: ProvisionState::Creating,
         template: "python".to_owned(),
         from_snapshot: Some(SnapshotId::parse("snap1").unwrap()),
         name: None,
@@ -113,7 +113,7 @@ pub(crate) fn volume(tenant: &str, number: usize, name: &str) -> VolumeRow {
         id: VolumeId::parse(&format!("v{number}")).unwrap(),
         tenant: tenant_id(tenant),
         name: name.to_owned(),
-        standing: Standing::Live,
+        standing: ProvisionState::Live,
         size_mib: 100,
         created_ms: number as i64,
     }

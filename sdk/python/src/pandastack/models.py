@@ -93,7 +93,7 @@ class CreateTimings(Model):
     load_ms: float = 0.0
     prepare_ms: float = 0.0
     record_ms: float = 0.0
-    was_waiting: bool = False
+    prestarted: bool = False
 
 
 @dataclass(frozen=True)

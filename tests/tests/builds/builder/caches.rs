@@ -7,7 +7,7 @@ use builder::BuilderSettings;
 use tests::{run_for, wait};
 
 use crate::builder::image::inspect;
-use crate::builder::{PATIENCE, Site};
+use crate::builder::{Site, TIMEOUT};
 
 fn text(first: &str, second: &str) -> String {
     format!("FROM minimal\nRUN echo {first} > /first\nRUN --mount=type=cache,target=/cache,uid=7 {second}\n")
@@ -15,7 +15,7 @@ fn text(first: &str, second: &str) -> String {
 
 #[test]
 fn caches_are_kept_for_their_owner() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("caches").await?;
         let leaving =
             text("one", "test ! -e /cache/left && stat -c owner:%u /cache && echo left > /cache/left");
@@ -66,13 +66,13 @@ fn caches_are_kept_for_their_owner() -> Result<()> {
 
 #[test]
 fn caches_are_bounded() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let settings = BuilderSettings { caches_bytes_max: 1 << 20, ..BuilderSettings::default() };
         let site = Site::open_with("bounded", settings).await?;
         let large = text("one", "head -c 4000000 /dev/urandom > /cache/large");
         site.dockerfile(&large).await.disk()?;
         let kept = site.lab.node().builds_directory().join("caches");
-        wait::until("it is gone", PATIENCE, || {
+        wait::until("it is gone", TIMEOUT, || {
             fs::read_dir(&kept).is_ok_and(|mut left| left.next().is_none())
         })
         .await?;

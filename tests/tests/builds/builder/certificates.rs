@@ -13,7 +13,7 @@ use tests::{Lab, LabSettings, run_for};
 
 use super::image::{self, inspect};
 use super::registry::Registry;
-use super::{PATIENCE, Site};
+use super::{Site, TIMEOUT};
 
 /// An authority of the host's own and somebody whom it vouches for.
 const KEYS: [&str; 4] = [
@@ -56,7 +56,7 @@ fn tree(root: &Path) -> Result<()> {
 
 #[test]
 fn what_the_hosts_proxy_signs_is_trusted_while_the_operator_wants_it() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let mut lab = Lab::prepare(LabSettings::new("certificates")).await?;
         let trusted = lab.data_dir().join("trusted");
         fs::create_dir(&trusted)?;

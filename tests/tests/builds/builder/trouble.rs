@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::builder::frail::{Breaks, Frail};
 use crate::builder::registry::Registry;
-use crate::builder::{PATIENCE, Site};
+use crate::builder::{Site, TIMEOUT};
 
 /// Writes more than is left, some time after it said so.
 const LATE_WRITER: &str = "FROM minimal\nRUN echo first\nRUN echo begun; sleep 5; \
@@ -19,7 +19,7 @@ const LATE_WRITER: &str = "FROM minimal\nRUN echo first\nRUN echo begun; sleep 5
 
 #[test]
 fn a_registry_breaks_off_in_the_middle_of_a_layer() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("frail").await?;
         let registry = Registry::start(&site.files)?;
         let (layout, image) = tokio::task::block_in_place(|| site.small_image())?;
@@ -53,7 +53,7 @@ fn a_registry_breaks_off_in_the_middle_of_a_layer() -> Result<()> {
 
 #[test]
 fn a_host_runs_out_of_room_while_a_step_writes() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let site = Site::open("late").await?;
         let filler = site.lab.pool().join("filler");
         let filled = OnceLock::new();

@@ -8,7 +8,7 @@ use tests::api::list;
 use tests::form::Form;
 use tests::registry::{Registry, image_archive, shell_tree, tarball};
 
-use crate::templates::{Folder, PATIENCE, in_server};
+use crate::templates::{Folder, TIMEOUT, in_server};
 
 async fn template(api: &Client, name: &str) -> Result<Value> {
     api.get(&format!("/v1/templates/{name}")).await?.expect(200)?.json()
@@ -31,7 +31,7 @@ fn an_image_becomes_a_template() -> Result<()> {
         ensure!(asked["status"] == "queued" && asked["image_ref"] == reference.as_str(), "{asked}");
         ensure!(asked["size_mb"] == 256 && asked["name"] == "from-image", "{asked}");
         let id = asked["id"].as_str().context("no id")?;
-        let build = api.ended_build(id, PATIENCE).await?;
+        let build = api.ended_build(id, TIMEOUT).await?;
         ensure!(build["status"] == "done", "{build} {:?}", api.build_log(id).await?);
         let made = template(api, "from-image").await?;
         ensure!(made["is_global"] == false && made["status"] == "ready", "{made}");
@@ -61,14 +61,14 @@ fn an_image_becomes_a_template() -> Result<()> {
             ("size_mb", "256"),
             ("cpu", "2"),
         ]);
-        api.built(form, PATIENCE).await?;
+        api.built(form, TIMEOUT).await?;
         let again = template(api, "from-image-again").await?;
         ensure!(again["digest"] == made["digest"] && again["cpu"] == 2, "{again} {made}");
 
         // As a file.
         let form = Form::new(&[("name", "from-archive"), ("size_mb", "256")])
             .file("image", &std::fs::read(&archive)?);
-        api.built(form, PATIENCE).await?;
+        api.built(form, TIMEOUT).await?;
         let names = list(&api.get("/v1/templates").await?.expect(200)?.json()?, "name")?;
         ensure!(
             names.iter().any(|name| name == "from-archive") && names.iter().any(|name| name == "minimal")
@@ -95,7 +95,7 @@ fn a_tarball_becomes_a_template_and_is_replaced() -> Result<()> {
         let folder = Folder::new("tarball")?;
         let tree = shell_tree(&folder.0, "one")?;
         let form = || Form::new(&[("name", "from-tarball"), ("size_mb", "256"), ("kernel", "vmlinux-5.10")]);
-        let first = api.built(form().file("rootfs", &tarball(&tree)?), PATIENCE).await?;
+        let first = api.built(form().file("rootfs", &tarball(&tree)?), TIMEOUT).await?;
         let old = template(api, "from-tarball").await?;
         let sandbox = api.create_with(json!({ "template": "from-tarball" })).await?;
         let mark = "read mark < /mark; echo $mark";
@@ -108,7 +108,7 @@ fn a_tarball_becomes_a_template_and_is_replaced() -> Result<()> {
         let second = api.start_build(again).await?;
         // Until the new one is there the old one serves.
         ensure!(template(api, "from-tarball").await?["digest"] == old["digest"]);
-        let build = api.ended_build(&second, PATIENCE).await?;
+        let build = api.ended_build(&second, TIMEOUT).await?;
         ensure!(build["status"] == "done", "{build}");
         let new = template(api, "from-tarball").await?;
         ensure!(new["digest"] != old["digest"] && new["meta"]["build_id"] == second.as_str(), "{new} {old}");
@@ -143,7 +143,7 @@ fn a_dockerfile_with_a_context_becomes_a_template() -> Result<()> {
         .file("rootfs", b"a file of the context\n")
         .file("name", b"another\n");
         let id = api.start_build(form).await?;
-        let log = tokio::time::timeout(PATIENCE, api.followed_log(&id)).await.context("no end")??;
+        let log = tokio::time::timeout(TIMEOUT, api.followed_log(&id)).await.context("no end")??;
         let build = api.build(&id).await?;
         ensure!(build["status"] == "done", "{build}\n{}", log.join("\n"));
         ensure!(log.iter().any(|line| line.contains("event:done")), "{log:?}");
@@ -169,7 +169,7 @@ fn a_dockerfile_with_a_context_becomes_a_template() -> Result<()> {
         let context = tarball(&folder.0)?;
         let form =
             Form::new(&[("name", "from-context")]).typed_file("context", "application/x-tar", &context);
-        api.built(form, PATIENCE).await?;
+        api.built(form, TIMEOUT).await?;
         let sandbox = api.create_with(json!({ "template": "from-context" })).await?;
         ensure!(api.shell(&sandbox, "cat /said").await? == "ran");
         api.remove(&sandbox).await?;
@@ -180,7 +180,7 @@ fn a_dockerfile_with_a_context_becomes_a_template() -> Result<()> {
             ("dockerfile", "FROM minimal\nRUN echo about to fail && exit 7\n"),
         ]);
         let id = api.start_build(form).await?;
-        let log = tokio::time::timeout(PATIENCE, api.followed_log(&id)).await.context("no end")??;
+        let log = tokio::time::timeout(TIMEOUT, api.followed_log(&id)).await.context("no end")??;
         let build = api.build(&id).await?;
         ensure!(build["status"] == "failed" && build["ended_at"].is_string(), "{build}");
         let error = build["error"].as_str().context("no error")?;
@@ -190,7 +190,7 @@ fn a_dockerfile_with_a_context_becomes_a_template() -> Result<()> {
         api.get("/v1/templates/fails").await?.failure(404)?;
         for (dockerfile, part) in [("FROM", "line 1"), ("FROM minimal\nNONSENSE x\n", "line 2")] {
             let id = api.start_build(Form::new(&[("name", "fails"), ("dockerfile", dockerfile)])).await?;
-            let build = api.ended_build(&id, PATIENCE).await?;
+            let build = api.ended_build(&id, TIMEOUT).await?;
             ensure!(
                 build["status"] == "failed"
                     && build["error"].as_str().is_some_and(|text| text.contains(part)),

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use tests::form::Form;
 
-use crate::templates::{PATIENCE, in_server};
+use crate::templates::{TIMEOUT, in_server};
 
 /// Never ends by itself.
 const ENDLESS: &str = "FROM minimal\nRUN echo begun && sleep 100000\n";
@@ -13,7 +13,7 @@ fn a_build_is_cancelled_whether_it_runs_or_waits() -> Result<()> {
     in_server(async |api| {
         let form = |name: &str| Form::new(&[("name", name), ("dockerfile", ENDLESS)]);
         let running = api.start_build(form("endless")).await?;
-        tests::wait::until_async("the step runs", PATIENCE, async || {
+        tests::wait::until_async("the step runs", TIMEOUT, async || {
             Ok(api.build_log(&running).await?.iter().any(|line| line.ends_with("begun")))
         })
         .await?;
@@ -32,11 +32,11 @@ fn a_build_is_cancelled_whether_it_runs_or_waits() -> Result<()> {
             ensure!(build["status"] == "failed" && build["error"] == "cancelled", "{build}");
             ensure!(api.build_log(id).await?.last().is_some_and(|line| line == "error: cancelled"));
         }
-        let log = tokio::time::timeout(PATIENCE, following).await.context("it is still followed")???;
+        let log = tokio::time::timeout(TIMEOUT, following).await.context("it is still followed")???;
         ensure!(log.last().is_some_and(|line| line == "error: cancelled"), "{log:?}");
         // Its machine and its files go.
         let uploads = api.node().builds_directory().join("uploads");
-        tests::wait::until("its files are gone", PATIENCE, || {
+        tests::wait::until("its files are gone", TIMEOUT, || {
             [&running, &waiting].iter().all(|id| !uploads.join(id).exists())
         })
         .await?;

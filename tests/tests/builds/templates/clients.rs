@@ -11,14 +11,14 @@ use tests::registry::{Registry, image_archive, shell_tree, tarball};
 use tests::{Lab, LabSettings, run_for};
 use tokio::process::Command;
 
-use crate::templates::{Folder, TEST_PATIENCE};
+use crate::templates::{Folder, TEST_TIMEOUT};
 
 /// How long all checks of one client may take.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(900);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(900);
 
 #[test]
 fn published_clients_build_templates() -> Result<()> {
-    run_for(TEST_PATIENCE * 2, async || {
+    run_for(TEST_TIMEOUT * 2, async || {
         let folder = Folder::new("clients")?;
         let tree = shell_tree(&folder.0, "from the registry")?;
         let archive = image_archive(&folder.0, &tree)?;
@@ -48,9 +48,9 @@ fn published_clients_build_templates() -> Result<()> {
         let ours = packed::in_place_of_published(&packages).await?;
         for (python, npm) in [theirs, ours] {
             let script = published::scripts().join("templates.py");
-            eprintln!("{}", output(client(python.as_os_str()).arg(script), CLIENT_PATIENCE).await?);
+            eprintln!("{}", output(client(python.as_os_str()).arg(script), CLIENT_TIMEOUT).await?);
             let mut node = client("node".as_ref());
-            eprintln!("{}", output(node.arg(npm.join("templates.mjs")), CLIENT_PATIENCE).await?);
+            eprintln!("{}", output(node.arg(npm.join("templates.mjs")), CLIENT_TIMEOUT).await?);
         }
         server.client().delete_everything().await?;
         server.stop().await?;

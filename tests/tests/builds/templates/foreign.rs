@@ -5,7 +5,7 @@ use serde_json::json;
 use tests::form::Form;
 use tests::registry::{shell_tree, tarball};
 
-use crate::templates::{Folder, PATIENCE, in_server};
+use crate::templates::{Folder, TIMEOUT, in_server};
 
 #[test]
 fn templates_are_their_tenants_own() -> Result<()> {
@@ -13,7 +13,7 @@ fn templates_are_their_tenants_own() -> Result<()> {
         let folder = Folder::new("foreign")?;
         let rootfs = tarball(&shell_tree(&folder.0, "mine")?)?;
         let form = || Form::new(&[("name", "private"), ("size_mb", "256")]);
-        let build = api.built(form().file("rootfs", &rootfs), PATIENCE).await?;
+        let build = api.built(form().file("rootfs", &rootfs), TIMEOUT).await?;
         let id = build["id"].as_str().unwrap_or_default();
         let other = api.second_tenant().await?;
         other.get("/v1/templates/private").await?.failure(404)?;
@@ -33,7 +33,7 @@ fn templates_are_their_tenants_own() -> Result<()> {
         );
         // The name is free for them, and theirs is another.
         std::fs::write(folder.0.join("tree/mark"), "theirs")?;
-        let theirs = other.built(form().file("rootfs", &tarball(&folder.0.join("tree"))?), PATIENCE).await?;
+        let theirs = other.built(form().file("rootfs", &tarball(&folder.0.join("tree"))?), TIMEOUT).await?;
         ensure!(theirs["owner_workspace"] != build["owner_workspace"]);
         let sandbox = other.create_with(json!({ "template": "private" })).await?;
         ensure!(other.shell(&sandbox, "read mark < /mark; echo $mark").await? == "theirs");

@@ -9,14 +9,14 @@ use tests::form::Form;
 use tests::registry::{shell_tree, tarball};
 use tests::{Api, run_for, wait};
 
-use crate::templates::{Folder, PATIENCE, TEST_PATIENCE, settings};
+use crate::templates::{Folder, TEST_TIMEOUT, TIMEOUT, settings};
 
 /// What is left: enough to go on, and less than a build needs.
 const LEFT_BYTES: u64 = 256 << 20;
 
 #[test]
 fn a_full_host_takes_no_builds_and_goes_on() -> Result<()> {
-    run_for(TEST_PATIENCE, async || {
+    run_for(TEST_TIMEOUT, async || {
         let api = Api::start_with(settings("full")).await?;
         let folder = Folder::new("full")?;
         let rootfs = tarball(&shell_tree(&folder.0, "there is room")?)?;
@@ -33,11 +33,11 @@ fn a_full_host_takes_no_builds_and_goes_on() -> Result<()> {
         let form_without_files =
             Form::new(&[("name", "cramped"), ("dockerfile", "FROM minimal\nRUN echo never\n")]);
         let id = api.start_build(form_without_files).await?;
-        let build = api.ended_build(&id, PATIENCE).await?;
+        let build = api.ended_build(&id, TIMEOUT).await?;
         let error = build["error"].as_str().context("no error")?;
         ensure!(build["status"] == "failed" && error.contains("no space left"), "{build}");
         for folder in ["staging", "uploads", "templates"] {
-            wait::until("nothing is left of them", PATIENCE, || {
+            wait::until("nothing is left of them", TIMEOUT, || {
                 read_dir(builds.join(folder)).is_ok_and(|mut left| left.next().is_none())
             })
             .await?;
@@ -45,8 +45,8 @@ fn a_full_host_takes_no_builds_and_goes_on() -> Result<()> {
 
         drop(file);
         remove_file(&filler)?;
-        wait::until("there is room again", PATIENCE, || free() > 4 << 30).await?;
-        api.built(form(), PATIENCE).await?;
+        wait::until("there is room again", TIMEOUT, || free() > 4 << 30).await?;
+        api.built(form(), TIMEOUT).await?;
         let sandbox = api.create_with(json!({ "template": "roomy" })).await?;
         ensure!(api.shell(&sandbox, "read mark < /mark; echo $mark").await? == "there is room");
         api.finish().await

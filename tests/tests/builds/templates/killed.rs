@@ -7,7 +7,7 @@ use tests::api::serve_process::ServeProcess;
 use tests::form::Form;
 use tests::{Lab, LabSettings, run_for, wait};
 
-use crate::templates::{PATIENCE, TEST_PATIENCE};
+use crate::templates::{TEST_TIMEOUT, TIMEOUT};
 
 const OPTIONS: [&str; 2] = ["--build-memory-mib", "512"];
 /// Its second step waits, so that the server is not too fast for the test.
@@ -16,7 +16,7 @@ const DOCKERFILE: &str =
 
 /// Until the second step runs for the `times`th time.
 async fn until_waiting(api: &Client, id: &str, times: usize) -> Result<()> {
-    wait::until_async("the second step runs", PATIENCE, async || {
+    wait::until_async("the second step runs", TIMEOUT, async || {
         let build = api.build(id).await?;
         ensure!(build["status"] != "failed", "{build}");
         let log = api.build_log(id).await?;
@@ -27,7 +27,7 @@ async fn until_waiting(api: &Client, id: &str, times: usize) -> Result<()> {
 
 #[test]
 fn the_next_server_finishes_a_build() -> Result<()> {
-    run_for(TEST_PATIENCE, async || {
+    run_for(TEST_TIMEOUT, async || {
         let mut lab =
             Lab::prepare(LabSettings { pool_bytes: 16 << 30, ..LabSettings::new("killed-build") }).await?;
         let server = ServeProcess::start(&mut lab, &OPTIONS).await?;
@@ -38,7 +38,7 @@ fn the_next_server_finishes_a_build() -> Result<()> {
 
         let server = ServeProcess::start(&mut lab, &OPTIONS).await?;
         let api = server.client();
-        wait::until_async("it is begun again", PATIENCE, async || {
+        wait::until_async("it is begun again", TIMEOUT, async || {
             Ok(api.build_log(&id).await?.iter().any(|line| line.contains("started again")))
         })
         .await?;
@@ -46,7 +46,7 @@ fn the_next_server_finishes_a_build() -> Result<()> {
 
         let server = ServeProcess::start(&mut lab, &OPTIONS).await?;
         let api = server.client();
-        let build = api.ended_build(&id, PATIENCE).await?;
+        let build = api.ended_build(&id, TIMEOUT).await?;
         ensure!(build["status"] == "done", "{build}\n{}", api.build_log(&id).await?.join("\n"));
         let sandbox = api.create_with(json!({ "template": "survivor" })).await?;
         ensure!(api.shell(&sandbox, "cat /first /second").await? == "first\nsecond");
@@ -69,7 +69,7 @@ fn the_next_server_finishes_a_build() -> Result<()> {
 
 #[test]
 fn a_build_that_no_server_survives_is_given_up() -> Result<()> {
-    run_for(TEST_PATIENCE, async || {
+    run_for(TEST_TIMEOUT, async || {
         let settings = LabSettings { pool_bytes: 16 << 30, ..LabSettings::new("deadly-build") };
         let mut lab = Lab::prepare(settings).await?;
         let mut server = ServeProcess::start(&mut lab, &OPTIONS).await?;
@@ -81,7 +81,7 @@ fn a_build_that_no_server_survives_is_given_up() -> Result<()> {
             server = ServeProcess::start(&mut lab, &OPTIONS).await?;
         }
         let api = server.client();
-        let build = api.ended_build(&id, PATIENCE).await?;
+        let build = api.ended_build(&id, TIMEOUT).await?;
         let error = build["error"].as_str().context("no error")?;
         ensure!(build["status"] == "failed" && error.contains("ended 3 times"), "{build}");
         ensure!(api.build_log(&id).await?.last().is_some_and(|line| line == &format!("error: {error}")));
@@ -89,14 +89,14 @@ fn a_build_that_no_server_survives_is_given_up() -> Result<()> {
         // The server goes on, nothing of the build is left, and what it had done serves the next.
         let builds = lab.data_dir().join("pool/builds");
         for folder in ["uploads", "staging", "templates"] {
-            wait::until("its files are gone", PATIENCE, || {
+            wait::until("its files are gone", TIMEOUT, || {
                 std::fs::read_dir(builds.join(folder)).is_ok_and(|mut left| left.next().is_none())
             })
             .await?;
         }
         let dockerfile = "FROM minimal\nRUN echo first > /first\n";
         let form = Form::new(&[("name", "deadly"), ("dockerfile", dockerfile)]);
-        let build = api.built(form, PATIENCE).await?;
+        let build = api.built(form, TIMEOUT).await?;
         let log = api.build_log(build["id"].as_str().context("no id")?).await?;
         ensure!(log.iter().any(|line| line.ends_with(" CACHED")), "{}", log.join("\n"));
         api.delete_everything().await?;

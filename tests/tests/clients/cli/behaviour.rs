@@ -16,7 +16,7 @@ use tests::{Lab, LabSettings, run_for};
 use crate::cli::program::{Cli, Went};
 
 /// The first run makes an image of more than a gigabyte.
-const BUILD_PATIENCE: Duration = Duration::from_secs(3600);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A step that failed as the server or the command said.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Runner {
 
 #[test]
 fn commands_behave_as_all_clients_do() -> Result<()> {
-    run_for(BUILD_PATIENCE, async || {
+    run_for(BUILD_TIMEOUT, async || {
         let mut lab = Lab::prepare(LabSettings::with_templates("cli-table", &[base()])).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/behaviour/cases.json");

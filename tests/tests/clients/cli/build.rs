@@ -13,7 +13,7 @@ use tests::registry::{Registry, image_archive, shell_tree, tarball};
 use tests::{Lab, LabSettings, in_api, run_for, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 #[test]
 fn a_directory_becomes_a_template() -> Result<()> {
@@ -78,11 +78,11 @@ fn ctrl_c_cancels_a_build() -> Result<()> {
             }
             Ok(false)
         };
-        ensure!(tokio::time::timeout(PATIENCE, begun).await.context("it does not begin")??);
+        ensure!(tokio::time::timeout(TIMEOUT, begun).await.context("it does not begin")??);
         kill_process(pid, Signal::INT)?;
-        let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+        let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
         ensure!(ended.code() == Some(130), "{ended:?}");
-        wait::until_async("the build is cancelled", PATIENCE, async || {
+        wait::until_async("the build is cancelled", TIMEOUT, async || {
             let builds = cli.json(&["template", "builds"]).await?;
             Ok(named(&builds, "cli-slow")
                 .is_some_and(|build| build["status"] == "failed" && build["error"] == "cancelled"))
@@ -94,7 +94,7 @@ fn ctrl_c_cancels_a_build() -> Result<()> {
 
 #[test]
 fn images_archives_and_root_file_systems_become_templates() -> Result<()> {
-    run_for(PATIENCE * 4, async || {
+    run_for(TIMEOUT * 4, async || {
         let folder = Folder::new("cli-builds")?;
         let tree = shell_tree(folder.path(), "in the tree")?;
         let archive = image_archive(folder.path(), &tree)?;

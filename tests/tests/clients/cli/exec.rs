@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::{in_api, wait};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 #[test]
 fn output_input_and_exit_codes_pass_through() -> Result<()> {
@@ -51,12 +51,12 @@ fn output_comes_as_it_is_written_and_a_reader_may_leave() -> Result<()> {
         let mut command = cli.command(&["sandbox", "exec", &id, line])?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
-        let first = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+        let first = tokio::time::timeout(TIMEOUT, lines.next_line()).await??;
         ensure!(first.as_deref() == Some("first"), "{first:?}");
         api.shell(&id, "touch /tmp/go").await?;
-        let second = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+        let second = tokio::time::timeout(TIMEOUT, lines.next_line()).await??;
         ensure!(second.as_deref() == Some("second"), "{second:?}");
-        ensure!(tokio::time::timeout(PATIENCE, child.wait()).await??.success());
+        ensure!(tokio::time::timeout(TIMEOUT, child.wait()).await??.success());
 
         // As with `| head -1`: the command is ended too, and nothing is complained about.
         let line = "echo $$ > /tmp/pid; while :; do echo more; done";
@@ -66,7 +66,7 @@ fn output_comes_as_it_is_written_and_a_reader_may_leave() -> Result<()> {
         let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
         ensure!(lines.next_line().await?.as_deref() == Some("more"));
         drop(lines);
-        let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+        let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
         let mut said = String::new();
         child.stderr.take().context("no errors")?.read_to_string(&mut said).await?;
         ensure!(ended.code() == Some(141) && said.is_empty(), "{ended:?}: {said}");
@@ -78,7 +78,7 @@ fn output_comes_as_it_is_written_and_a_reader_may_leave() -> Result<()> {
 /// Waits until the process whose id a file in the sandbox holds is gone.
 pub(crate) async fn gone(api: &tests::Api, id: &str, file: &str) -> Result<()> {
     let line = format!("kill -0 $(cat {file}) 2>/dev/null && echo alive || echo gone");
-    wait::until_async("the command is gone", PATIENCE, async || Ok(api.shell(id, &line).await? == "gone"))
+    wait::until_async("the command is gone", TIMEOUT, async || Ok(api.shell(id, &line).await? == "gone"))
         .await
 }
 
@@ -94,12 +94,12 @@ fn signals_reach_the_command() -> Result<()> {
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
             let pid = Pid::from_raw(child.id().context("no id")? as i32).context("no process")?;
             let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
-            let ready = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+            let ready = tokio::time::timeout(TIMEOUT, lines.next_line()).await??;
             ensure!(ready.as_deref() == Some("ready"), "{ready:?}");
             kill_process(pid, signal)?;
-            let caught = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+            let caught = tokio::time::timeout(TIMEOUT, lines.next_line()).await??;
             ensure!(caught == Some(format!("caught {name}")), "{caught:?}");
-            let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+            let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
             ensure!(ended.code() == Some(7), "{name}: {ended:?}");
         }
 
@@ -112,10 +112,10 @@ fn signals_reach_the_command() -> Result<()> {
             let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
             for signal in signals {
                 // Signals of one kind that come at once are one, so each waits for the answer to the one before.
-                ensure!(tokio::time::timeout(PATIENCE, lines.next_line()).await??.is_some());
+                ensure!(tokio::time::timeout(TIMEOUT, lines.next_line()).await??.is_some());
                 kill_process(pid, *signal)?;
             }
-            let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+            let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
             let expected = if signals.len() == 3 { Some(130) } else { None };
             ensure!(ended.code() == expected, "{ended:?}");
             gone(api, &id, "/tmp/pid").await?;

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tests::{Api, in_api, wait};
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 /// Children of a sandbox.
 async fn branches(api: &Api, parent: &str) -> Result<Vec<String>> {
@@ -91,12 +91,12 @@ fn what_leads_nowhere_leaves_nothing() -> Result<()> {
         let mut command = cli.command(&["sandbox", "explore", &id, "sleep 600", "sleep 601"])?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let pid = Pid::from_raw(child.id().context("no id")? as i32).context("no process")?;
-        wait::until_async("the branches are there", PATIENCE, async || {
+        wait::until_async("the branches are there", TIMEOUT, async || {
             Ok(branches(api, &id).await?.len() == 2)
         })
         .await?;
         kill_process(pid, Signal::INT)?;
-        let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+        let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
         ensure!(ended.code() == Some(130), "{ended:?}");
         ensure!(branches(api, &id).await?.is_empty(), "branches are left");
         api.remove(&id).await

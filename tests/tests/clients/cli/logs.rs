@@ -8,7 +8,7 @@ use tests::{Api, in_api, wait};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 /// Writes a line on the console of a sandbox.
 async fn say(api: &Api, id: &str, line: &str) -> Result<()> {
@@ -33,7 +33,7 @@ async fn until(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) -> Resul
         }
         anyhow::bail!("it ended without `{wanted}`")
     };
-    tokio::time::timeout(PATIENCE, reading).await.with_context(|| format!("no `{wanted}`"))?
+    tokio::time::timeout(TIMEOUT, reading).await.with_context(|| format!("no `{wanted}`"))?
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_console_is_followed_until_somebody_leaves() -> Result<()> {
         let cli = Cli::new(api.address())?;
         let id = api.create().await?;
         say(api, &id, "said before").await?;
-        wait::until_async("the console is read", PATIENCE, async || {
+        wait::until_async("the console is read", TIMEOUT, async || {
             Ok(cli.ok(&["sandbox", "logs", &id]).await?.contains("said before"))
         })
         .await?;
@@ -55,7 +55,7 @@ fn a_console_is_followed_until_somebody_leaves() -> Result<()> {
             until(&mut lines, &format!("said meanwhile {code}")).await?;
             let pid = Pid::from_raw(child.id().context("no id")? as i32).context("no process")?;
             kill_process(pid, signal)?;
-            let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+            let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
             ensure!(ended.code() == Some(code), "{ended:?}");
         }
 
@@ -63,7 +63,7 @@ fn a_console_is_followed_until_somebody_leaves() -> Result<()> {
         let (mut child, mut lines) = follow(&cli, &id)?;
         until(&mut lines, "said before").await?;
         api.remove(&id).await?;
-        let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+        let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
         ensure!(ended.success(), "{ended:?}");
         ensure!(cli.fails(1, &["sandbox", "logs", "-f", &id]).await?.starts_with("error: "));
         Ok(())

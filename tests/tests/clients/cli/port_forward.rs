@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 /// Answers each connection, once that has said all it has to, with how much it said.
 const SERVER: &str = r#"
@@ -33,7 +33,7 @@ fn connections_reach_a_port_of_the_sandbox() -> Result<()> {
         let mut command = cli.command(&["sandbox", "port-forward", &id, "0:4000"])?;
         let mut forward = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(forward.stdout.take().context("no output")?).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await??.context("it says nothing")?;
+        let line = tokio::time::timeout(TIMEOUT, lines.next_line()).await??.context("it says nothing")?;
         let local = line.strip_prefix("forwarding ").and_then(|rest| rest.strip_suffix(" -> 4000"));
         let local = local.with_context(|| line.clone())?.to_owned();
 
@@ -51,13 +51,13 @@ fn connections_reach_a_port_of_the_sandbox() -> Result<()> {
                 Ok(())
             });
         }
-        while let Some(asked) = tokio::time::timeout(PATIENCE, asking.join_next()).await? {
+        while let Some(asked) = tokio::time::timeout(TIMEOUT, asking.join_next()).await? {
             asked??;
         }
 
         let pid = Pid::from_raw(forward.id().context("no id")? as i32).context("no process")?;
         kill_process(pid, Signal::INT)?;
-        tokio::time::timeout(PATIENCE, forward.wait()).await??;
+        tokio::time::timeout(TIMEOUT, forward.wait()).await??;
         ensure!(TcpStream::connect(&local).await.is_err(), "the port is still open");
         api.remove(&id).await
     })

@@ -16,14 +16,14 @@ use tests::{Lab, LabSettings, cache, command, leftovers, run_for, wait};
 use crate::cli::program::{Cli, Went};
 
 /// Two bakes, on a busy host.
-const PATIENCE: Duration = Duration::from_secs(400);
+const TIMEOUT: Duration = Duration::from_secs(400);
 const POOL_BYTES: u64 = 16 << 30;
 
 async fn prepare(cli: &Cli, words: &[&str], data_dir: &Path, addresses: &str) -> Result<Went> {
     let data_dir = data_dir.to_str().context("a path")?;
-    let more = ["--data-dir", data_dir, "--addresses", addresses, "--networks-prepared", "0"];
+    let more = ["--data-dir", data_dir, "--addresses", addresses, "--prestarted-networks", "0"];
     let mut command = cli.command(&[words, &more].concat())?;
-    let ended = tokio::time::timeout(wait::scaled(PATIENCE), command.stdin(Stdio::null()).output()).await;
+    let ended = tokio::time::timeout(wait::scaled(TIMEOUT), command.stdin(Stdio::null()).output()).await;
     let output = ended.with_context(|| format!("{words:?} does not end"))??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let code = output.status.code().with_context(|| format!("it was killed: {output:?}"))?;
@@ -46,7 +46,7 @@ async fn fresh() -> Result<std::path::PathBuf> {
 
 #[test]
 fn two_names_are_baked_one_after_the_other() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let (cli, data_dir) = (Cli::bare()?, fresh().await?);
         let (range, _held) = cache::address_range()?;
         let addresses = format!("10.210.{range}.0/24");
@@ -88,7 +88,7 @@ fn two_names_are_baked_one_after_the_other() -> Result<()> {
 
 #[test]
 fn a_data_directory_with_a_server_is_left_to_it() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let mut lab =
             Lab::prepare(LabSettings { pool_bytes: POOL_BYTES, ..LabSettings::new("baked") }).await?;
         let options = ["--build-memory-mib", "512"];

@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::{in_api, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 #[test]
 fn a_process_goes_on_and_is_found_again() -> Result<()> {
@@ -36,9 +36,9 @@ fn a_process_goes_on_and_is_found_again() -> Result<()> {
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
             let pid = Pid::from_raw(child.id().context("no id")? as i32).context("no process")?;
             let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
-            ensure!(tokio::time::timeout(PATIENCE, lines.next_line()).await??.as_deref() == Some("ready"));
+            ensure!(tokio::time::timeout(TIMEOUT, lines.next_line()).await??.as_deref() == Some("ready"));
             kill_process(pid, by)?;
-            let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+            let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
             ensure!(ended.code() == Some(code), "{verb} {by:?}: {ended:?}");
         }
         let went = cli.run(&["sandbox", "process", "attach", &id, &process]).await?;
@@ -94,7 +94,7 @@ fn changes_are_in_the_audit_log() -> Result<()> {
         let id = cli.ok(&["sandbox", "create", "-t", tests::api::TEMPLATE]).await?;
         cli.ok(&["sandbox", "delete", &id]).await?;
         let path = format!("/v1/sandboxes/{id}");
-        wait::until_async("the deletion is written down", PATIENCE, async || {
+        wait::until_async("the deletion is written down", TIMEOUT, async || {
             let listed = cli.json(&["audit", "list", "--limit", "50"]).await?;
             let mut entries = listed.as_array().context("no list")?.iter();
             Ok(entries.any(|one| one["path"] == path.as_str() && one["method"] == "DELETE"))

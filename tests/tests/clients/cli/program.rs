@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 /// How long one command may take; guests may be emulated and the host busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -110,7 +110,7 @@ impl Cli {
             // A command that ends without reading it all is fine.
             drop(stdin.write_all(&input).await);
         });
-        let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        let ended = tokio::time::timeout(TIMEOUT, child.wait_with_output()).await;
         writing.abort();
         went(ended.with_context(|| format!("{words:?} does not end"))??)
     }
@@ -119,7 +119,7 @@ impl Cli {
     pub(crate) async fn run(&self, words: &[&str]) -> Result<Went> {
         let mut command = self.command(words)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+        let ended = tokio::time::timeout(TIMEOUT, command.output()).await;
         went(ended.with_context(|| format!("{words:?} does not end"))??)
     }
 
@@ -143,7 +143,7 @@ impl Cli {
         command.env("PANDASTACK_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
         command.env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let went = went(tokio::time::timeout(PATIENCE, command.output()).await.context("no end")??)?;
+        let went = went(tokio::time::timeout(TIMEOUT, command.output()).await.context("no end")??)?;
         ensure!(went.code == 0 && went.stderr.is_empty(), "{words:?}: {went:?}");
         Ok(went.stdout.lines().map(|line| line.trim_end().to_owned()).collect())
     }

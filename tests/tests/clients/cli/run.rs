@@ -10,7 +10,7 @@ use tests::api::TEMPLATE;
 use tests::{Api, in_api, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 /// Sandboxes that a program with this mark has made.
 async fn marked(api: &Api, mark: &str) -> Result<Vec<String>> {
@@ -81,10 +81,10 @@ fn stopping_stops_the_command_and_deletes_the_sandbox() -> Result<()> {
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
             let pid = Pid::from_raw(child.id().context("no id")? as i32).context("no process")?;
             let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
-            ensure!(tokio::time::timeout(PATIENCE, lines.next_line()).await??.as_deref() == Some("ready"));
+            ensure!(tokio::time::timeout(TIMEOUT, lines.next_line()).await??.as_deref() == Some("ready"));
             ensure!(marked(api, &format!("stop-{code}")).await?.len() == 1);
             kill_process(pid, signal)?;
-            let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+            let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
             ensure!(ended.code() == Some(code), "{ended:?}");
             ensure!(marked(api, &format!("stop-{code}")).await?.is_empty(), "a sandbox is left");
         }
@@ -93,7 +93,7 @@ fn stopping_stops_the_command_and_deletes_the_sandbox() -> Result<()> {
         let mut command = cli.command(&["run", "-t", TEMPLATE, "--metadata", "mark=early", "sleep 600"])?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let pid = Pid::from_raw(child.id().context("no id")? as i32).context("no process")?;
-        wait::until_async("it has begun", PATIENCE, async || {
+        wait::until_async("it has begun", TIMEOUT, async || {
             let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()))?;
             // It watches for SIGINT from just before it asks for a sandbox on.
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
@@ -101,7 +101,7 @@ fn stopping_stops_the_command_and_deletes_the_sandbox() -> Result<()> {
         })
         .await?;
         kill_process(pid, Signal::INT)?;
-        let ended = tokio::time::timeout(PATIENCE, child.wait()).await??;
+        let ended = tokio::time::timeout(TIMEOUT, child.wait()).await??;
         ensure!(ended.code() == Some(130), "{ended:?}");
         ensure!(
             marked(api, "early").await?.is_empty(),

@@ -10,10 +10,10 @@ use tests::published::output;
 use tests::{Lab, LabSettings, run_for};
 use tokio::process::Command;
 
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 /// The first run makes an image of more than a gigabyte.
-const BUILD_PATIENCE: Duration = Duration::from_secs(3600);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// What a person has: `ssh` with the file that the command line wrote.
 struct Ssh<'a> {
@@ -30,17 +30,17 @@ impl Ssh<'_> {
     }
 
     async fn run(&self, words: &[&str]) -> Result<String> {
-        output(&mut self.command("ssh", words), PATIENCE).await
+        output(&mut self.command("ssh", words), TIMEOUT).await
     }
 
     async fn copy(&self, words: &[&str]) -> Result<String> {
-        output(&mut self.command("scp", words), PATIENCE).await
+        output(&mut self.command("scp", words), TIMEOUT).await
     }
 }
 
 #[test]
 fn ssh_and_scp_reach_a_sandbox_and_its_fork() -> Result<()> {
-    run_for(BUILD_PATIENCE, async || {
+    run_for(BUILD_TIMEOUT, async || {
         let mut lab = Lab::prepare(LabSettings::with_templates("cli-ssh", &[base()])).await?;
         let server = ServeProcess::start(&mut lab, &[]).await?;
         let cli = Cli::new(server.address())?;

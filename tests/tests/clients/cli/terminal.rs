@@ -15,7 +15,7 @@ use tests::{in_api, wait};
 use tokio::process::{Child, Command};
 
 use crate::cli::exec::gone;
-use crate::cli::program::{Cli, PATIENCE};
+use crate::cli::program::{Cli, TIMEOUT};
 
 /// A terminal with the program in it.
 pub(crate) struct Terminal {
@@ -70,7 +70,7 @@ impl Terminal {
     }
 
     async fn shows(&self, text: &str) -> Result<()> {
-        let shown = wait::until("the terminal shows it", PATIENCE, || self.shown().contains(text)).await;
+        let shown = wait::until("the terminal shows it", TIMEOUT, || self.shown().contains(text)).await;
         shown.with_context(|| format!("{text:?} is not in {:?}", self.shown()))
     }
 
@@ -81,7 +81,7 @@ impl Terminal {
     }
 
     pub(crate) async fn until_raw(&self) -> Result<()> {
-        wait::until("the terminal is raw", PATIENCE, || self.is_raw().unwrap_or(false)).await
+        wait::until("the terminal is raw", TIMEOUT, || self.is_raw().unwrap_or(false)).await
     }
 
     fn pid(&self) -> Result<Pid> {
@@ -89,7 +89,7 @@ impl Terminal {
     }
 
     pub(crate) async fn code(&mut self) -> Result<Option<i32>> {
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let ended = tokio::time::timeout(TIMEOUT, self.child.wait()).await;
         Ok(ended.with_context(|| format!("it does not end; it shows {:?}", self.shown()))??.code())
     }
 }

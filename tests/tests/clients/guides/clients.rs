@@ -9,7 +9,7 @@ use tests::{cache, program};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-const INSTALL_PATIENCE: Duration = Duration::from_secs(600);
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// What the TypeScript client is built from.
 const TYPESCRIPT_SOURCES: [&str; 7] = [
     "src",
@@ -94,12 +94,12 @@ async fn build_typescript(copy: &Path) -> Result<PathBuf> {
     let source = tree().join("sdk/typescript");
     let mut cp = Command::new("cp");
     cp.arg("-r").args(TYPESCRIPT_SOURCES.map(|name| source.join(name))).arg(&client);
-    output(&mut cp, INSTALL_PATIENCE).await?;
+    output(&mut cp, INSTALL_TIMEOUT).await?;
     std::fs::copy(tree().join("LICENSE"), copy.join("LICENSE"))?;
     let mut npm = Command::new("npm");
     npm.args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&client);
-    output(&mut npm, INSTALL_PATIENCE).await?;
-    output(Command::new("npm").args(["run", "--silent", "build"]).current_dir(&client), INSTALL_PATIENCE)
+    output(&mut npm, INSTALL_TIMEOUT).await?;
+    output(Command::new("npm").args(["run", "--silent", "build"]).current_dir(&client), INSTALL_TIMEOUT)
         .await?;
     Ok(client)
 }

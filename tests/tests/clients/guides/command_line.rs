@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tests::published::output;
 use tokio::process::Command;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Options of every command, said once.
 const EVERYWHERE: [&str; 4] = ["--output", "--help", "--version", "--context"];
 
@@ -38,7 +38,7 @@ async fn help(program: &Path, words: &[String]) -> Result<String> {
     let mut command = Command::new(program);
     // Nothing of the reader's: help shows what variables are set to.
     command.env_clear().args(words).arg("-h");
-    output(&mut command, PATIENCE).await.with_context(|| format!("the help of {words:?}"))
+    output(&mut command, TIMEOUT).await.with_context(|| format!("the help of {words:?}"))
 }
 
 /// Names of commands below this one.

@@ -13,9 +13,9 @@ use crate::guides::clients::Clients;
 use crate::guides::language::{Language, mark};
 
 /// How long one block may take; guests may be emulated and the host busy.
-const BLOCK_PATIENCE: Duration = Duration::from_secs(300);
+const BLOCK_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long a program may take to end after its last block, and a compiler to compile.
-const END_PATIENCE: Duration = Duration::from_secs(120);
+const END_TIMEOUT: Duration = Duration::from_secs(120);
 /// Most that a block may write.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
@@ -46,7 +46,7 @@ impl Follower {
                 clients.furnish(directory)?;
                 let mut compiler = Command::new("node");
                 compiler.arg(clients.typescript.join("node_modules/typescript/bin/tsc"));
-                output(compiler.current_dir(directory), END_PATIENCE).await?;
+                output(compiler.current_dir(directory), END_TIMEOUT).await?;
                 Command::new("node")
             }
         };
@@ -66,7 +66,7 @@ impl Follower {
     pub(crate) async fn turn(&mut self, number: usize) -> Result<String> {
         self.turns.write_all(b"\n").await.context("the program has ended")?;
         let mark = mark(number).into_bytes();
-        let read = tokio::time::timeout(BLOCK_PATIENCE, async {
+        let read = tokio::time::timeout(BLOCK_TIMEOUT, async {
             let mut piece = vec![0; 64 << 10];
             loop {
                 if let Some(at) = self.rest.windows(mark.len()).position(|window| window == mark) {
@@ -88,7 +88,7 @@ impl Follower {
     /// Lets it end.
     pub(crate) async fn end(mut self) -> Result<()> {
         drop(self.turns);
-        let ended = tokio::time::timeout(END_PATIENCE, self.child.wait()).await;
+        let ended = tokio::time::timeout(END_TIMEOUT, self.child.wait()).await;
         let status = ended.context("it does not end after its last block")??;
         ensure!(status.success(), "it ended with {status} after its last block");
         Ok(())

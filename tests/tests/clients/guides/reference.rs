@@ -12,7 +12,7 @@ use crate::guides::{command_line, http};
 
 /// Set to `1`, the kept pages are written anew.
 const UPDATE: &str = "PANDASTACK_UPDATE_REFERENCE";
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Holds a page against the kept one.
 fn check(name: &str, made: &str) -> Result<()> {
@@ -38,7 +38,7 @@ fn http_is_as_the_document_says() -> Result<()> {
 
 #[test]
 fn the_command_line_is_as_the_program_says() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let program = tokio::task::block_in_place(tests::program::path)?;
         check("cli.md", &command_line::reference(program).await?)
     })
@@ -46,20 +46,20 @@ fn the_command_line_is_as_the_program_says() -> Result<()> {
 
 #[test]
 fn python_is_as_the_source_says() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let python = published::python("requirements-sdk.txt").await?;
         let mut script = Command::new(python.join("python"));
         script.arg("scripts/reference.py").current_dir(tree().join("sdk/python"));
-        check("python.md", &output(script.env("PYTHONDONTWRITEBYTECODE", "1"), PATIENCE).await?)
+        check("python.md", &output(script.env("PYTHONDONTWRITEBYTECODE", "1"), TIMEOUT).await?)
     })
 }
 
 #[test]
 fn typescript_is_as_the_source_says() -> Result<()> {
-    run_for(PATIENCE, async || {
+    run_for(TIMEOUT, async || {
         let clients = Clients::get().await?;
         let mut script = Command::new("node");
         script.arg("scripts/reference.mjs").current_dir(&clients.typescript);
-        check("typescript.md", &output(&mut script, PATIENCE).await?)
+        check("typescript.md", &output(&mut script, TIMEOUT).await?)
     })
 }

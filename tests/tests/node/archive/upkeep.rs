@@ -7,7 +7,7 @@ use tests::node_process::NodeProcess;
 use tests::{Lab, LabSettings, census, run, wait};
 
 use super::bucket::Bucket;
-use super::{PATIENCE, archived, expect_kept, expect_place, kept, lab, place};
+use super::{TIMEOUT, archived, expect_kept, expect_place, kept, lab, place};
 
 #[test]
 fn a_disk_that_came_alone_goes_with_its_last_user() -> Result<()> {
@@ -24,13 +24,13 @@ fn a_disk_that_came_alone_goes_with_its_last_user() -> Result<()> {
         }
         expect_kept(&last).await?;
         last.remove().await?;
-        wait::until("the disk is gone", PATIENCE, || !disk.exists()).await?;
+        wait::until("the disk is gone", TIMEOUT, || !disk.exists()).await?;
         expect_place(&lab, &id, SnapshotPlace::Archive).await?;
         // One that a killed node left goes too.
         let closed = lab.close().await;
         std::fs::write(&disk, b"left")?;
         let lab = closed.open().await?;
-        wait::until("the disk is gone", PATIENCE, || !disk.exists()).await?;
+        wait::until("the disk is gone", TIMEOUT, || !disk.exists()).await?;
         let guest = lab.create_from(&id).await?;
         expect_kept(&guest).await?;
         guest.remove().await?;
@@ -50,7 +50,7 @@ fn nothing_is_packed_for_a_store_that_is_down() -> Result<()> {
         let (info, _) = lab.node().snapshot(&guest).await?;
         guest.remove().await?;
         let staging = lab.pool().join("archived/.staging");
-        wait::until_async("the store is tried", PATIENCE, async || {
+        wait::until_async("the store is tried", TIMEOUT, async || {
             let staged = census::entries(&staging)?;
             ensure!(staged.is_empty(), "something is packed: {staged:?}");
             Ok(bucket.way.seen_count() >= bucket.tries())
@@ -80,7 +80,7 @@ fn a_killed_upload_is_done_again_and_leaves_nothing() -> Result<()> {
         // Of the memory one part never arrives.
         bucket.way.always_when(|seen| seen.target.contains("partNumber=2"), Fault::Stall);
         let process = NodeProcess::start(&mut closed, &["archive", &bucket.address()], bucket.environment())?;
-        wait::until("an upload is under way", PATIENCE, || {
+        wait::until("an upload is under way", TIMEOUT, || {
             bucket.way.seen().iter().any(|seen| seen.target.contains("partNumber=2"))
         })
         .await?;
@@ -99,7 +99,7 @@ fn a_killed_upload_is_done_again_and_leaves_nothing() -> Result<()> {
 
         lab.node().delete_snapshot(&id)?;
         let emptied = async || Ok(bucket.list().await?.is_empty());
-        wait::until_async("deleted snapshots leave the archive", PATIENCE, emptied).await?;
+        wait::until_async("deleted snapshots leave the archive", TIMEOUT, emptied).await?;
         let notes = census::entries(&lab.pool().join("archived"))?;
         ensure!(!notes.iter().any(|name| name.starts_with(".putting")), "notes are left: {notes:?}");
         lab.remove().await

@@ -34,7 +34,8 @@ fn every_operation_has_an_id_of_its_own() -> Result<()> {
     let mut ids = BTreeSet::new();
     for (path, item) in document["paths"].as_object().context("no paths")? {
         for (method, operation) in item.as_object().context("no methods")? {
-            let id = operation["operationId"].as_str().with_context(|| format!("{method} {path} has no id"))?;
+            let id =
+                operation["operationId"].as_str().with_context(|| format!("{method} {path} has no id"))?;
             let is_plain = id.starts_with(|first: char| first.is_ascii_lowercase())
                 && id.chars().all(|one| one.is_ascii_alphanumeric());
             ensure!(is_plain, "{method} {path}: {id} is not in camel case");

@@ -1,4 +1,4 @@
-//! Input that makes no sense, or is meant to hurt: the contract's error shape, never a 5xx, never a path of the host.
+//! Malformed and hostile input: the contract's error shape, never a 5xx, never a path of the host.
 
 use anyhow::{Context, Result, ensure};
 use hyper::Method;

@@ -11,7 +11,7 @@ use tests::{in_api, wait};
 use crate::api::at;
 
 /// How long an idle sandbox may be looked at until the server has put it away.
-const IDLE_PATIENCE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_sandbox_lives_and_every_request_may_be_repeated() -> Result<()> {
@@ -120,12 +120,12 @@ fn an_idle_sandbox_goes_or_sleeps() -> Result<()> {
         let long = api.exec(&busy, json!({ "cmd": "sleep 4; echo done" })).await?;
         ensure!(long["stdout"] == "done\n", "{long}");
         let gone = async |id: &str| Ok(api.get(&at(id, "")).await?.status == 404);
-        wait::until_async("the idle one goes", IDLE_PATIENCE, async || gone(&idle).await).await?;
-        wait::until_async("the explored one goes", IDLE_PATIENCE, async || gone(&explored).await).await?;
-        wait::until_async("the busy one goes when it is done", IDLE_PATIENCE, async || gone(&busy).await)
+        wait::until_async("the idle one goes", IDLE_TIMEOUT, async || gone(&idle).await).await?;
+        wait::until_async("the explored one goes", IDLE_TIMEOUT, async || gone(&explored).await).await?;
+        wait::until_async("the busy one goes when it is done", IDLE_TIMEOUT, async || gone(&busy).await)
             .await?;
         let asleep = async || Ok(api.status(&kept).await? == "hibernated");
-        wait::until_async("the persistent one sleeps", IDLE_PATIENCE, asleep).await?;
+        wait::until_async("the persistent one sleeps", IDLE_TIMEOUT, asleep).await?;
         ensure!(api.shell(&kept, "echo woken").await? == "woken");
         api.remove(&kept).await
     })

@@ -9,7 +9,7 @@ use tests::{Api, ApiSettings, run, wait};
 use crate::api::at;
 
 /// How long a full bucket may take to let somebody through again.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn limits_hold_and_refusals_leave_nothing() -> Result<()> {
@@ -59,7 +59,7 @@ fn limits_hold_and_refusals_leave_nothing() -> Result<()> {
         ensure!(seconds > 0.0 && seconds <= 60.0, "{seconds}");
         api.get("/v1/me").await?.expect(200)?;
         let taken = async || Ok(other.get("/v1/me").await?.status == 200);
-        wait::until_async("requests are taken again", PATIENCE, taken).await?;
+        wait::until_async("requests are taken again", TIMEOUT, taken).await?;
         api.finish().await
     })
 }

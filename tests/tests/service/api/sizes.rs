@@ -10,7 +10,7 @@ use tests::{in_api, wait};
 use crate::api::at;
 
 /// How long a template may take to be prepared in another size.
-const PREPARE_PATIENCE: Duration = Duration::from_secs(200);
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(200);
 
 /// What a guest says about its size.
 const MEASURE: &str = "echo $(nproc) $(awk '/MemTotal/ {print $2}' /proc/meminfo)";
@@ -18,7 +18,7 @@ const MEASURE: &str = "echo $(nproc) $(awk '/MemTotal/ {print $2}' /proc/meminfo
 /// Makes a sandbox whose template has to be prepared first; its object.
 async fn create_patiently(api: &Api, request: &Value) -> Result<Value> {
     let mut made = None;
-    wait::until_async("the size is prepared", PREPARE_PATIENCE, async || {
+    wait::until_async("the size is prepared", PREPARE_TIMEOUT, async || {
         let answer = api.post("/v1/sandboxes", request.clone()).await?;
         if answer.status == 503 {
             let body = answer.json()?;

@@ -12,7 +12,7 @@ use super::*;
 
 /// As much as a host says first that follows another.
 const FIRST_WORDS: usize = 70_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client whose bytes are carried, and the socket they are carried to.
 struct Carried {
@@ -52,7 +52,7 @@ impl Carried {
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.expect("it takes too long")
+    tokio::time::timeout(TIMEOUT, work).await.expect("it takes too long")
 }
 
 async fn read(stream: &mut UnixStream, count: usize) -> Vec<u8> {

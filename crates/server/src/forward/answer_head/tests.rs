@@ -3,14 +3,17 @@
 use axum::http::Response;
 
 use super::*;
-use crate::forward::Passage;
+use crate::forward::ProxyRoute;
 
 fn signed() -> Destination {
-    Destination { port: 8000, passage: Passage::Signed { prefix: "/v1/p/to.ken".to_owned(), limited: false } }
+    Destination {
+        port: 8000,
+        passage: ProxyRoute::Signed { prefix: "/v1/p/to.ken".to_owned(), limited: false },
+    }
 }
 
 fn hosted() -> Destination {
-    Destination { port: 8000, passage: Passage::Host }
+    Destination { port: 8000, passage: ProxyRoute::Host }
 }
 
 fn check(destination: &Destination, name: &str, value: &str, expected: Option<&str>) {

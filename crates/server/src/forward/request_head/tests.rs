@@ -8,15 +8,18 @@ const KEY: &str = "pds_0123456789abcdef";
 
 fn keyed() -> Destination {
     let prefix = "/v1/sandboxes/abc/proxy/8000".to_owned();
-    Destination { port: 8000, passage: Passage::Keyed { prefix } }
+    Destination { port: 8000, passage: ProxyRoute::Keyed { prefix } }
 }
 
 fn signed() -> Destination {
-    Destination { port: 8000, passage: Passage::Signed { prefix: "/v1/p/to.ken".to_owned(), limited: true } }
+    Destination {
+        port: 8000,
+        passage: ProxyRoute::Signed { prefix: "/v1/p/to.ken".to_owned(), limited: true },
+    }
 }
 
 fn hosted() -> Destination {
-    Destination { port: 8000, passage: Passage::Host }
+    Destination { port: 8000, passage: ProxyRoute::Host }
 }
 
 fn check_target(destination: &Destination, given: &str, expected: &str) {

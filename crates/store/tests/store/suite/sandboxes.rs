@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use store::{NetworkMode, Quota, SandboxChange, Standing, Store, TenantRow};
+use store::{NetworkMode, ProvisionState, Quota, SandboxChange, Store, TenantRow};
 
 use super::{exists, limit};
 use crate::sample::{event, map, plenty, repl, sandbox, sandbox_id, tenant, tenant_id};
@@ -61,13 +61,13 @@ pub(crate) async fn a_change_changes_what_it_names(store: &dyn Store) {
     assert!(store.change_sandbox(&row.id, SandboxChange::default()).await.unwrap());
     assert_eq!(store.sandbox(&row.id).await.unwrap().as_ref(), Some(&row));
 
-    let change = SandboxChange { standing: Some(Standing::Live), ..SandboxChange::default() };
+    let change = SandboxChange { standing: Some(ProvisionState::Live), ..SandboxChange::default() };
     assert!(store.change_sandbox(&row.id, change).await.unwrap());
-    row.standing = Standing::Live;
+    row.standing = ProvisionState::Live;
     assert_eq!(store.sandbox(&row.id).await.unwrap().as_ref(), Some(&row));
 
     let change = SandboxChange {
-        standing: Some(Standing::Deleting),
+        standing: Some(ProvisionState::Deleting),
         name: Some(Some("web".to_owned())),
         metadata: Some(map(&[])),
         env: Some(map(&[("NEW", "")])),
@@ -80,7 +80,7 @@ pub(crate) async fn a_change_changes_what_it_names(store: &dyn Store) {
         timings: Some("[]".to_owned()),
     };
     assert!(store.change_sandbox(&row.id, change).await.unwrap());
-    row.standing = Standing::Deleting;
+    row.standing = ProvisionState::Deleting;
     row.name = Some("web".to_owned());
     row.metadata = map(&[]);
     row.env = map(&[("NEW", "")]);
@@ -158,7 +158,7 @@ pub(crate) async fn removed_sandboxes_count_no_more(store: &dyn Store) {
     for number in 0..3 {
         store.add_sandboxes(vec![sandbox("a", number)], &quota).await.unwrap();
         assert!(limit(store.add_sandboxes(vec![sandbox("a", 7)], &quota).await).is_some());
-        let change = SandboxChange { standing: Some(Standing::Deleting), ..SandboxChange::default() };
+        let change = SandboxChange { standing: Some(ProvisionState::Deleting), ..SandboxChange::default() };
         assert!(store.change_sandbox(&sandbox_id(number), change).await.unwrap());
         assert!(
             limit(store.add_sandboxes(vec![sandbox("a", 7)], &quota).await).is_some(),

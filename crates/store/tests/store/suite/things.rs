@@ -1,7 +1,7 @@
 //! Snapshots, volumes, REPL contexts and the preview key.
 
 use domain::{SnapshotId, VolumeId};
-use store::{PreviewKey, Quota, Standing, Store};
+use store::{PreviewKey, ProvisionState, Quota, Store};
 
 use super::{exists, limit};
 use crate::sample::{plenty, repl, sandbox_id, snapshot, tenant_id, volume};
@@ -39,12 +39,12 @@ pub(crate) async fn volumes_have_unique_names(store: &dyn Store) {
     assert_eq!(store.all_volumes().await.unwrap().len(), 3);
 
     let id = volume("a", 1, "data").id;
-    assert!(store.change_volume(&id, 200, Standing::Deleting).await.unwrap());
+    assert!(store.change_volume(&id, 200, ProvisionState::Deleting).await.unwrap());
     let changed = store.volume(&a, "data").await.unwrap().unwrap();
-    assert_eq!((changed.size_mib, changed.standing), (200, Standing::Deleting));
+    assert_eq!((changed.size_mib, changed.standing), (200, ProvisionState::Deleting));
     assert!(store.remove_volume(&id).await.unwrap());
     assert!(!store.remove_volume(&id).await.unwrap());
-    assert!(!store.change_volume(&VolumeId::parse("v9").unwrap(), 1, Standing::Live).await.unwrap());
+    assert!(!store.change_volume(&VolumeId::parse("v9").unwrap(), 1, ProvisionState::Live).await.unwrap());
     store.add_volume(volume("a", 4, "data"), &plenty()).await.unwrap();
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn volumes_have_limits(store: &dyn Store) {
     assert_eq!(size().await, 100);
     assert!(store.grow_volume(&one, 120, &plenty()).await.unwrap());
     assert_eq!(size().await, 120);
-    assert!(store.change_volume(&one, 100, Standing::Live).await.unwrap());
+    assert!(store.change_volume(&one, 100, ProvisionState::Live).await.unwrap());
     assert!(!store.grow_volume(&VolumeId::parse("v9").unwrap(), 1, &quota).await.unwrap());
     let none = Quota { volumes: 2, ..plenty() };
     assert_eq!(limit(store.add_volume(volume("a", 3, "three"), &none).await), Some(("volumes", 2)));

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 
 use super::{options, text};
 use crate::cli::behaviour::{Failed, Outcome, Runner, failed};
-use crate::cli::program::PATIENCE;
+use crate::cli::program::TIMEOUT;
 use crate::cli::terminal::Terminal;
 
 impl Runner {
@@ -76,7 +76,7 @@ impl Runner {
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(PATIENCE, reading).await.context("it does not end")??;
+        tokio::time::timeout(TIMEOUT, reading).await.context("it does not end")??;
         let code = child.wait().await?.code().context("it was killed")?;
         let (stdout, stderr) = (String::from_utf8_lossy(&out), String::from_utf8_lossy(&errors));
         if let Some((before, error)) =

@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::text;
 use crate::cli::behaviour::{Outcome, Runner, failed};
-use crate::cli::program::{PATIENCE, Went};
+use crate::cli::program::{TIMEOUT, Went};
 
 /// A command that goes on.
 struct Following {
@@ -23,13 +23,13 @@ struct Following {
 impl Following {
     /// What it writes next to standard output.
     async fn line(&mut self) -> Result<String> {
-        let line = tokio::time::timeout(PATIENCE, self.stdout.next_line()).await;
+        let line = tokio::time::timeout(TIMEOUT, self.stdout.next_line()).await;
         line.context("it says nothing")??.context("it ended")
     }
 
     /// Waits until it says something, and whether it did: otherwise it ended.
     async fn says(&mut self, beginning: &str, said: &mut String) -> Result<bool> {
-        while let Some(line) = tokio::time::timeout(PATIENCE, self.stderr.next_line()).await?? {
+        while let Some(line) = tokio::time::timeout(TIMEOUT, self.stderr.next_line()).await?? {
             said.push_str(&format!("{line}\n"));
             if line.starts_with(beginning) {
                 return Ok(true);
@@ -42,7 +42,7 @@ impl Following {
     async fn end(mut self) -> Result<()> {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32)).context("it has ended")?;
         kill_process(pid, Signal::INT)?;
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await.context("it does not end")??;
+        let ended = tokio::time::timeout(TIMEOUT, self.child.wait()).await.context("it does not end")??;
         ensure!(ended.code() == Some(130), "{ended:?}");
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Runner {
             stream.read_to_string(&mut answer).await?;
             anyhow::Ok(answer)
         };
-        let answer = tokio::time::timeout(PATIENCE, asking).await.context("it does not end")?;
+        let answer = tokio::time::timeout(TIMEOUT, asking).await.context("it does not end")?;
         forward.end().await?;
         let answer = answer?;
         ensure!(!answer.is_empty(), "no answer");

@@ -11,10 +11,10 @@ use network::{GuestAddresses, Lease, Network, Rest, Slot};
 use crate::error::NodeError;
 use crate::paths::{make_directory, remove_directory};
 
-/// The directory and network of a machine. Explicitly kept or given up: a machine outlives the process that made its berth, so
+/// The directory and network of a machine. Explicitly kept or given up: a machine outlives the process that made its resources, so
 /// nothing happens on drop.
 #[derive(Debug)]
-pub(crate) struct Berth {
+pub(crate) struct MachineResources {
     pub(crate) directory: PathBuf,
     pub(crate) slot: Slot,
     pub(crate) addresses: GuestAddresses,
@@ -63,17 +63,17 @@ impl Names {
     }
 }
 
-impl Berth {
+impl MachineResources {
     /// Makes the directory, or uses one that is there, and takes a network.
     pub(crate) async fn take(network: &Network, directory: PathBuf) -> Result<Self, NodeError> {
         let lease = network.acquire().await?;
         let made = make_directory(&directory);
-        let berth = Self::with(lease, directory);
+        let resources = Self::with(lease, directory);
         if let Err(error) = made {
-            berth.leave(network).await;
+            resources.leave(network).await;
             return Err(NodeError::host("make a machine's directory")(error));
         }
-        Ok(berth)
+        Ok(resources)
     }
 
     fn with(lease: Lease, directory: PathBuf) -> Self {

@@ -1,4 +1,4 @@
-//! Turns: of those who want the same thing one does it at a time.
+//! KeyedMutex: of those who want the same thing one does it at a time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One turn for each thing.
 #[derive(Debug)]
-pub(crate) struct Turns<K> {
+pub(crate) struct KeyedMutex<K> {
     turns: Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl<K> Default for Turns<K> {
+impl<K> Default for KeyedMutex<K> {
     fn default() -> Self {
         Self { turns: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash + Clone> Turns<K> {
+impl<K: Eq + Hash + Clone> KeyedMutex<K> {
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<tokio::sync::Mutex<()>>>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -8,21 +8,22 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::berth::Berth;
+use crate::machine_resources::MachineResources;
 use crate::node::Shared;
 
 /// A machine and the task that ends it. Dropping ends it too, in the background.
-pub(crate) struct KeptMachine {
+pub(crate) struct ScopedMachine {
     vm: Arc<dyn Vm>,
     ended: watch::Receiver<Option<String>>,
     end: DropGuard,
     keeper: JoinHandle<()>,
 }
 
-impl KeptMachine {
-    pub(crate) fn new(shared: &Arc<Shared>, vm: Arc<dyn Vm>, berth: Berth) -> Self {
+impl ScopedMachine {
+    pub(crate) fn new(shared: &Arc<Shared>, vm: Arc<dyn Vm>, resources: MachineResources) -> Self {
         let (end, (tell, ended)) = (CancellationToken::new(), watch::channel(None));
-        let keeper = shared.tasks.spawn(keep(Arc::clone(shared), Arc::clone(&vm), berth, end.clone(), tell));
+        let keeper =
+            shared.tasks.spawn(keep(Arc::clone(shared), Arc::clone(&vm), resources, end.clone(), tell));
         Self { vm, ended, end: end.drop_guard(), keeper }
     }
 
@@ -49,7 +50,7 @@ impl KeptMachine {
 async fn keep(
     shared: Arc<Shared>,
     vm: Arc<dyn Vm>,
-    berth: Berth,
+    resources: MachineResources,
     end: CancellationToken,
     tell: watch::Sender<Option<String>>,
 ) {
@@ -60,5 +61,5 @@ async fn keep(
     };
     tell.send_replace(Some(reason));
     vm.kill().await;
-    berth.remove(&shared.network).await;
+    resources.remove(&shared.network).await;
 }

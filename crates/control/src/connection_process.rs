@@ -22,7 +22,7 @@ const LEAVE_TO_END: Duration = Duration::from_secs(5);
 
 /// How a process is told that nobody attends to it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Farewell {
+pub enum OnDisconnect {
     /// As when a modem hangs up: shells pass it on to their jobs. One that ignores it is killed.
     HangUp,
     /// Asked to end, then killed.
@@ -33,19 +33,24 @@ pub enum Farewell {
 
 /// A process and the sandbox it runs in, which is not idle meanwhile. Dropping it ends the process and its group, unless it has
 /// ended already.
-pub struct Attended {
+pub struct ConnectionProcess {
     process: Process,
-    farewell: Farewell,
+    on_disconnect: OnDisconnect,
     over: bool,
     control: Control,
     sandbox: Option<InUse>,
     hint: NetworkHint,
 }
 
-impl Attended {
-    pub(crate) fn new(control: &Control, sandbox: InUse, process: Process, farewell: Farewell) -> Self {
+impl ConnectionProcess {
+    pub(crate) fn new(
+        control: &Control,
+        sandbox: InUse,
+        process: Process,
+        on_disconnect: OnDisconnect,
+    ) -> Self {
         let hint = control.network_hint(&sandbox.row);
-        Self { process, farewell, over: false, control: control.clone(), sandbox: Some(sandbox), hint }
+        Self { process, on_disconnect, over: false, control: control.clone(), sandbox: Some(sandbox), hint }
     }
 
     /// What it did next. The future may be dropped without loss.
@@ -86,20 +91,20 @@ impl Attended {
     }
 }
 
-impl Drop for Attended {
+impl Drop for ConnectionProcess {
     fn drop(&mut self) {
-        let stays = self.farewell == Farewell::Kill && self.control.closing().is_cancelled();
+        let stays = self.on_disconnect == OnDisconnect::Kill && self.control.closing().is_cancelled();
         if self.over || stays {
             return;
         }
         // Outside a runtime nothing can be said to a guest any more.
         let Ok(runtime) = Handle::try_current() else { return };
-        let (link, id, farewell) = (self.process.link().clone(), self.process.id(), self.farewell);
+        let (link, id, on_disconnect) = (self.process.link().clone(), self.process.id(), self.on_disconnect);
         let sandbox = self.sandbox.take();
         let work = async move {
             let _sandbox = sandbox;
             // A guest that cannot be told sleeps or is gone.
-            if let Err(error) = part(&link, id, farewell).await {
+            if let Err(error) = part(&link, id, on_disconnect).await {
                 tracing::debug!(%error, "a process that nobody attends to could not be ended");
             }
         };
@@ -114,14 +119,14 @@ impl Control {
     }
 }
 
-async fn part(link: &Link, id: ProcessId, farewell: Farewell) -> Result<(), CallError> {
-    let signal = match farewell {
-        Farewell::HangUp => HANG_UP,
-        Farewell::Terminate => TERMINATE,
-        Farewell::Kill => KILL,
+async fn part(link: &Link, id: ProcessId, on_disconnect: OnDisconnect) -> Result<(), CallError> {
+    let signal = match on_disconnect {
+        OnDisconnect::HangUp => HANG_UP,
+        OnDisconnect::Terminate => TERMINATE,
+        OnDisconnect::Kill => KILL,
     };
     link.signal(id, signal, SignalScope::Group).await?;
-    if farewell == Farewell::Kill {
+    if on_disconnect == OnDisconnect::Kill {
         return Ok(());
     }
     // One that was stopped could not heed it.
