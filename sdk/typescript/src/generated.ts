@@ -246,14 +246,12 @@ export interface CreateTimings {
   readonly prepareMs: number;
   /** @deprecated Use `prepareMs`. */
   readonly prepare_ms: number;
+  /** Whether a machine process had been started ahead of the request. */
+  readonly prestarted: boolean;
   /** Writing down what was asked for. */
   readonly recordMs: number;
   /** @deprecated Use `recordMs`. */
   readonly record_ms: number;
-  /** Whether a machine process had been started ahead of the request. */
-  readonly wasWaiting: boolean;
-  /** @deprecated Use `wasWaiting`. */
-  readonly was_waiting: boolean;
 }
 
 /** A key to make. */
