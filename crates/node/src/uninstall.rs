@@ -18,7 +18,7 @@ use crate::paths::remove_directory;
 use crate::sweep;
 
 /// What a data directory has, by name or, where it ends with `*`, by the beginning of names.
-const OURS: [&str; 14] = [
+const OURS: [&str; 15] = [
     "instance",
     "addresses",
     RESTORING,
@@ -30,6 +30,8 @@ const OURS: [&str; 14] = [
     "bin",
     "host-probe.json",
     "admin.sock",
+    // Key and log of the server that scripts/demo leaves running.
+    "demo",
     ".probe-*",
     ".instance.*",
     ".addresses.*",
