@@ -64,6 +64,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// Says something while a check is under way. A reader that has gone does not stop it.
+fn say(line: impl std::fmt::Display) {
+    drop(writeln!(io::stdout(), "{line}"));
+}
+
 /// Writes the findings; whether all is well.
 fn report(check: &str, findings: &Findings) -> io::Result<bool> {
     let mut out = io::stdout().lock();

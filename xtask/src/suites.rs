@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::Findings;
+use crate::{Findings, say};
 use run::Runner;
 use tiers::Tiers;
 use times::Times;
@@ -69,9 +69,9 @@ pub(crate) fn test(root: &Path, options: &Options) -> Result<Findings> {
     let began = Instant::now();
     let tiers = Tiers::read(root)?;
     let changed = options.since.as_deref().map(|commit| tiers::changed_since(root, commit)).transpose()?;
-    println!("building every test program");
+    say("building every test program");
     let programs = programs::build(root)?;
-    println!("built in {} s", began.elapsed().as_secs());
+    say(format!("built in {} s", began.elapsed().as_secs()));
 
     let mut runner = Runner::create(root, &target(root))?;
     let mut findings = Findings::default();
@@ -80,16 +80,17 @@ pub(crate) fn test(root: &Path, options: &Options) -> Result<Findings> {
             program.tests()?.into_iter().filter(|test| tiers.everyday(&program.name, test)).collect();
         runner.run(program, &everyday, "everyday")?;
     }
+    let mut not_run = Vec::new();
     for part in &tiers.second {
         if !options.all && !changed.as_ref().is_some_and(|files| part.touched_by(files)) {
             continue;
         }
         let spent = options.spent + began.elapsed();
         if !options.all && spent + part.expected() > tiers.since() {
-            println!(
+            not_run.push(format!(
                 "NOT RUN: {}, for want of time; `scripts/test --all` runs it. What it is for: {}",
                 part.name, part.reason
-            );
+            ));
             continue;
         }
         match &part.command {
@@ -108,6 +109,7 @@ pub(crate) fn test(root: &Path, options: &Options) -> Result<Findings> {
     runner.run_again(&programs, RUN_AGAIN_MAX)?;
     runner.times().write(&target(root))?;
     runner.report(&mut findings);
+    findings.lines.append(&mut not_run);
     if let Err(error) = tiers.fit(&programs) {
         findings.errors.push(format!("{error:#}"));
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::libtest::{self, Outcome};
 use super::programs::Program;
 use super::times::{Ran, Times};
-use crate::Findings;
+use crate::{Findings, say};
 
 /// Everything that was said, in the build directory.
 const LOG: &str = "test.log";
@@ -133,7 +133,10 @@ impl Runner {
         self.tests += seen.tests.len();
         let passed = seen.tests.iter().filter(|test| test.outcome == Outcome::Passed).count();
         let verdict = if seen.succeeded { "passed" } else { "FAILED" };
-        println!("{verdict}: {program} ({tier}), {passed} passed, {failed} failed, {:.0} s", seen.seconds);
+        say(format!(
+            "{verdict}: {program} ({tier}), {passed} passed, {failed} failed, {:.0} s",
+            seen.seconds
+        ));
         for test in &seen.tests {
             let outcome = match test.outcome {
                 Outcome::Passed => "ok",
@@ -192,12 +195,12 @@ impl Runner {
         if self.failures.is_empty() {
             return;
         }
-        println!("everything that the tests said is in {}; what failed:", self.log_path.display());
+        say(format!("everything that the tests said is in {}; what failed:", self.log_path.display()));
         let mut end = self.said.len().min(SHOWN_BYTES_MAX);
         while !self.said.is_char_boundary(end) {
             end -= 1;
         }
-        println!("{}", &self.said[..end]);
+        say(&self.said[..end]);
     }
 
     /// Runs the tests that failed once more, each by itself: the host may have been too busy, or a neighbour in the way. One that
@@ -212,7 +215,7 @@ impl Runner {
                 self.failures.push(failure);
                 continue;
             };
-            println!("once more, by itself: {}", failure.name());
+            say(format!("once more, by itself: {}", failure.name()));
             let again =
                 self.watch(&mut command(program, std::slice::from_ref(test), &failure.environment))?;
             let passed = again.succeeded && again.tests.iter().any(|seen| seen.outcome == Outcome::Passed);

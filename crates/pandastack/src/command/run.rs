@@ -288,9 +288,9 @@ mod tests {
         check(&["cat a.py"], &[]);
         let whole = here.join("a.py").display().to_string();
         let named = |words: &[&str]| absolute(&Line::parse_from(["run"].iter().chain(words)).run);
-        assert_eq!(named(&["python3", &whole, "/nonesuch", &whole, "/tmp"]), [whole.clone()]);
         assert!(named(&["--no-files", "python3", &whole]).is_empty());
         assert!(named(&[&format!("cat {whole}")]).is_empty());
+        assert_eq!(named(&["python3", &whole, "/nonesuch", &whole, "/tmp"]), [whole]);
         std::fs::remove_dir_all(here).unwrap();
     }
 }
