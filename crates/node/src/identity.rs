@@ -107,7 +107,7 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
 fn ssh_host_key(seed: [u8; 32], check: [u8; 4]) -> HostKey {
     let key = SigningKey::from_bytes(&seed);
     let public = key.verifying_key().to_bytes();
-    // Not the sandbox's id: whoever knows that reaches its previews.
+    // Not the sandbox's id, which is all that is needed to reach its previews.
     let comment = "root@sandbox";
 
     let mut public_blob = Vec::new();

@@ -1,4 +1,4 @@
-//! Checksums of pages that are in memory already, so that nobody reads them from their file again.
+//! Checksums of pages that are in memory already, so that they are not read from their file again.
 
 use std::ops::Range;
 
